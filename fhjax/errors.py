@@ -1,0 +1,76 @@
+"""What can go wrong, each with a sentence a user can act on.
+
+Two families. *Bad input* is found before any number is computed and raises :class:`InputError` (exit code 2 on the
+command line). *Numerical failure* happens inside compiled kernels, which cannot raise without aborting a whole batch,
+so they return a :class:`Status`; the public functions raise :class:`NumericalError` (exit code 3) on a bad one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+
+
+class FhjaxError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InputError(FhjaxError, ValueError):
+    """The data or an option cannot mean what was asked: nothing was computed. Command-line exit code 2."""
+
+
+class NumericalError(FhjaxError, ArithmeticError):
+    """The input was acceptable but the computation could not be completed. Command-line exit code 3."""
+
+
+class Status(enum.IntEnum):
+    """Outcome of one numerical problem. Kernels return it as an integer array, one code a problem."""
+
+    OK = 0
+    AT_BOUNDARY = 1
+    NOT_CONVERGED = 2
+    SINGULAR = 3
+    NOT_FINITE = 4
+
+    @property
+    def failed(self) -> bool:
+        return self >= Status.NOT_CONVERGED
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Status.OK: "Converged.",
+    Status.AT_BOUNDARY: (
+        "The model variance is estimated as exactly 0: the areas do not differ by more than their sampling variances "
+        "explain, so every small-area estimate equals its regression prediction. This is an answer, not a failure."
+    ),
+    Status.NOT_CONVERGED: (
+        "The iteration for the model variance stopped before it converged. Look for sampling variances that differ by "
+        "many orders of magnitude or for an outcome far outside the rest, or try another fitting method (ml, moment, pr)."
+    ),
+    Status.SINGULAR: "The covariates are collinear: drop the column that the others determine.",
+    Status.NOT_FINITE: "A value became infinite or undefined during the fit: check the scale of the outcome and covariates.",
+}
+
+
+def first_few(labels: Iterable[object], total: int | None = None, limit: int = 5) -> str:
+    """``'a', 'b', 'c', 'd', 'e' and 7 more``: how every message lists the things it is about."""
+    names = [str(label) for label in labels]
+    count = len(names) if total is None else total
+    shown = ", ".join(repr(name) for name in names[:limit])
+    rest = count - min(len(names), limit)
+    return f"{shown} and {rest:,} more" if rest > 0 else shown
+
+
+def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "area") -> InputError:
+    """An :class:`InputError` in the house form: what, how many, the first five by label, and the way out.
+
+    >>> str(complain("have a sampling variance of 0", ["A", "B"], "Pass zero_variance='exclude'."))
+    "2 areas have a sampling variance of 0: 'A', 'B'. Pass zero_variance='exclude'."
+    """
+    count = len(labels)
+    plural = noun if count == 1 else (noun[:-1] + "ies" if noun.endswith("y") else noun + "s")
+    return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")
