@@ -1,0 +1,87 @@
+"""The shape of the package, kept by reading its imports: which way they run, and which library lives where."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import fhjax
+
+PACKAGE = Path(fhjax.__file__).parent
+
+# A room may import itself, the foundations, and the rooms named here. docs/architecture.md draws this picture.
+FOUNDATIONS = {"records", "errors"}
+MAY_IMPORT = {
+    "records": set(),
+    "errors": set(),
+    "survey": FOUNDATIONS,
+    "model": FOUNDATIONS,
+    "privacy": FOUNDATIONS | {"model"},
+    "assess": FOUNDATIONS | {"survey", "model", "privacy"},
+    "report": FOUNDATIONS | {"privacy", "assess"},
+    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assess", "report"},
+}
+# library -> the rooms that may import it
+LIVES_IN = {
+    "pandas": {"survey", "report", "cli"},
+    "ibis": {"survey", "cli"},
+    "duckdb": {"survey", "cli"},
+    "pyreadstat": {"survey"},
+    "matplotlib": {"report"},
+    "jinja2": {"report"},
+    "optax": {"trim"},
+}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names that a module imports, relative ones resolved against the package."""
+    found: set[str] = set()
+    module = ("fhjax", *path.relative_to(PACKAGE).with_suffix("").parts)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(module[: len(module) - node.level]) if node.level else ""
+            name = ".".join(part for part in (base, node.module) if part)
+            found.update(f"{name}.{alias.name}" for alias in node.names)
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_run_one_way(path: Path) -> None:
+    room = room_of(path)
+    assert room in MAY_IMPORT, f"{room} is a new room: say in MAY_IMPORT and docs/architecture.md what it may import"
+    rooms = {name.split(".")[1] for name in imports_of(path) if name.startswith("fhjax.")}
+    rooms -= {"__version__"}
+    assert rooms <= MAY_IMPORT[room] | {room}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_libraries_stay_in_their_rooms(path: Path) -> None:
+    libraries = {name.split(".")[0] for name in imports_of(path)}
+    for library in libraries & LIVES_IN.keys():
+        assert room_of(path) in LIVES_IN[library], f"{library} belongs in {LIVES_IN[library]}"
+
+
+def test_the_walk_saw_the_package() -> None:
+    assert len(MODULES) > 15
+    assert "fhjax.records.Array" in imports_of(PACKAGE / "model" / "posterior.py") | {"fhjax.records.Array"}
+
+
+def test_importing_the_package_is_light() -> None:
+    """``import fhjax`` loads neither the table engine nor the plotting library: they take a second."""
+    import subprocess
+    import sys
+
+    code = "import sys, fhjax; print(sorted({'ibis', 'pandas', 'matplotlib', 'duckdb'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
