@@ -19,9 +19,9 @@ MAY_IMPORT = {
     "survey": FOUNDATIONS,
     "model": FOUNDATIONS,
     "privacy": FOUNDATIONS | {"model"},
-    "assess": FOUNDATIONS | {"survey", "model", "privacy"},
-    "report": FOUNDATIONS | {"privacy", "assess"},
-    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assess", "report"},
+    "assessment": FOUNDATIONS | {"survey", "model", "privacy"},
+    "report": FOUNDATIONS | {"privacy", "assessment"},
+    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "report"},
 }
 # library -> the rooms that may import it
 LIVES_IN = {

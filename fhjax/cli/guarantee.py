@@ -1,0 +1,103 @@
+"""``fhjax guarantee``: direct estimates and a fit in, privacy guarantees out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fhjax.cli import options
+from fhjax.errors import InputError
+from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser("guarantee", help="privacy guarantees of a fitted model", description=__doc__)
+    options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
+    parser.add_argument("--area", default="area", metavar="COL[,COL]", help="area (default: area)")
+    options.add_area_level_options(parser, sensitivity="sensitivity")
+    options.add_zero_variance_option(parser)
+    options.add_covariate_options(parser)
+    variance = parser.add_mutually_exclusive_group(required=True)
+    variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote")
+    variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
+    options.add_delta_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help="guarantees, one row an area")
+    parser.add_argument("--summary", metavar="FILE.json", help="the joint guarantees and every assumption")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """State what one draw costs, by area and jointly."""
+    from fhjax.assessment import default_delta
+    from fhjax.model.fit import from_direct, given
+    from fhjax.model.posterior import posterior
+    from fhjax.privacy.conversion import epsilon_simple
+    from fhjax.privacy.guarantee import guarantees
+
+    direct = options.area_level_from(args)
+    X, columns = options.covariates_from(args, direct)
+    data = from_direct(direct, X=X, columns=columns)
+    model_variance = args.model_variance if args.fit is None else _model_variance(args.fit, data)
+    result = guarantees(data, posterior(data, given(data, model_variance)), direct.sensitivity)
+    delta = args.delta if args.delta is not None else default_delta(direct)
+
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+    guarantees_table(data, result, delta).to_csv(args.out, index=False)
+    releases = (result.joint_correlated, result.joint_independent, result.sequential)
+    for release in releases:
+        epsilon = float(epsilon_simple(release.rho, delta))
+        print(f"{release.release}: rho {float(release.rho):.6g}, epsilon {epsilon:.6g} at delta {delta:g}")
+    if args.summary:
+        summary = {"delta": delta, "releases": [release_values(release, delta) for release in releases]}
+        Path(args.summary).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.DataFrame:
+    """Guarantees as a table, one row an area."""
+    from fhjax.privacy.conversion import epsilon_simple
+
+    return pd.DataFrame(
+        {
+            "area": list(data.labels or range(data.num_areas)),
+            "sensitivity": np.asarray(result.sensitivity),
+            "c_own": np.asarray(result.own_coefficient),
+            "rho": np.asarray(result.per_area_rho),
+            "rho_own_area": np.asarray(result.own_area_rho),
+            "epsilon": np.asarray(epsilon_simple(result.per_area_rho, delta)),
+            "joint_term_independent": np.asarray(result.joint_independent_terms),
+            "other_areas_share": np.asarray(result.other_areas_share),
+        }
+    )
+
+
+def release_values(release: ReleaseGuarantee, delta: float) -> dict[str, object]:
+    """One release's cost as plain values; an infinite number is written as text, JSON has no sign for it."""
+    from fhjax.privacy.conversion import epsilon_simple
+
+    numbers = {"rho": float(release.rho), "epsilon": float(epsilon_simple(release.rho, delta))}
+    return {
+        "release": release.release,
+        **{name: value if np.isfinite(value) else "Infinity" for name, value in numbers.items()},
+        "neighbours": release.neighbours,
+        "assumptions": list(release.assumptions),
+    }
+
+
+def _model_variance(path: str, data: AreaData) -> float:
+    """The model variance of a written fit, after checking that it was fitted to data of this shape."""
+    try:
+        fitted = json.loads(Path(path).read_text(encoding="utf-8"))
+        model_variance, num_areas, columns = fitted["model_variance"], fitted["num_areas"], tuple(fitted["columns"])
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} is not a fit that `fhjax fit` wrote ({error}).") from error
+    if num_areas != data.num_areas or columns != data.columns:
+        raise InputError(
+            f"{path} was fitted to {num_areas:,} areas with columns {', '.join(columns)}; here are {data.num_areas:,} areas "
+            f"with columns {', '.join(data.columns)}. Give `fhjax guarantee` the same file and covariates as `fhjax fit`."
+        )
+    return float(model_variance)

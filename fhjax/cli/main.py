@@ -1,0 +1,53 @@
+"""The ``fhjax`` command: one verb a module, each composing with the others through files.
+
+Exit codes: 0 done, 2 bad input, 3 numerical failure. stdout carries the result, stderr progress and warnings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+
+import fhjax
+from fhjax.cli import direct, doctor, fit, guarantee, report
+from fhjax.errors import InputError, NumericalError
+
+VERBS = (report, direct, fit, guarantee, doctor)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all verbs; each module adds its own."""
+    parser = argparse.ArgumentParser(
+        prog="fhjax",
+        description="How much privacy does a Fay-Herriot release already carry? Survey file in, privacy report out.",
+    )
+    parser.add_argument("--version", action="version", version=f"fhjax {fhjax.__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in VERBS:
+        verb.add_parser(verbs)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    args = build_parser().parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return args.run(args)
+        except InputError as error:
+            print(f"fhjax {args.verb}: {error}", file=sys.stderr)
+            return 2
+        except NumericalError as error:
+            print(f"fhjax {args.verb}: numerical failure: {error}", file=sys.stderr)
+            return 3
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    print(f"\nfhjax: warning: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

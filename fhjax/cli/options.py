@@ -1,0 +1,196 @@
+"""Options that several verbs share, and what they mean in the package's own terms."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fhjax.errors import InputError
+from fhjax.records import DirectEstimates
+
+REPLICATE_METHODS = ("sdr", "brr", "fay", "jk1", "jkn", "bootstrap")
+
+
+def names(text: str) -> list[str]:
+    """``"race,age"`` -> ``["race", "age"]``."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument("file", nargs="+", metavar="FILE", help=f"{what}; several part files or a glob are read as one")
+    text = parser.add_argument_group("how text files are written")
+    text.add_argument("--delimiter", metavar="CHAR", help="column separator of a text file (found by itself by default)")
+    text.add_argument("--decimal", metavar="CHAR", help="decimal mark of a text file (default: a point)")
+    text.add_argument("--encoding", metavar="NAME", help="encoding of a text file, such as cp1252 (default: utf-8)")
+
+
+def add_survey_options(parser: argparse.ArgumentParser) -> None:
+    """The roles of a survey file's columns, and how its direct estimates and their variances are made."""
+    roles = parser.add_argument_group("which column plays which part")
+    roles.add_argument("--area", required=True, metavar="COL[,COL]", help="area, one column or several; codes stay text")
+    roles.add_argument("--weight", metavar="COL", help="survey weight")
+    roles.add_argument("--outcome", metavar="EXPR", help="a column, or an SQL expression such as 'POVPIP < 100'")
+    roles.add_argument("--bounds", nargs=2, type=float, metavar=("LO", "HI"), help="declared bounds of one record's "
+                       "outcome; a yes/no outcome has 0 1 by itself")  # fmt: skip
+    roles.add_argument("--where", metavar="EXPR", help="keep only these records, before the design")
+    roles.add_argument("--strata", metavar="COL")
+    roles.add_argument("--psu", metavar="COL", help="primary sampling unit, such as the household")
+    roles.add_argument("--unit", metavar="COL", help="privacy unit, such as the household (default: one record)")
+    roles.add_argument("--replicates", metavar="PATTERN", help="replicate weights: 'PWGTP1..PWGTP80' or 'pwgtp*'")
+
+    direct = parser.add_argument_group("direct estimates and design variances")
+    direct.add_argument("--estimator", choices=("hajek", "ht"), default="hajek")
+    direct.add_argument("--population", metavar="FILE", help="known population by area, for --estimator ht")
+    direct.add_argument("--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)")
+    direct.add_argument("--replicate-method", choices=REPLICATE_METHODS)
+    direct.add_argument("--fay", type=float, metavar="RHO", help="Fay's coefficient, for --replicate-method fay")
+    direct.add_argument("--center", choices=("full", "replicates"), default="full", help="replicate deviations are "
+                        "taken from the full-sample estimate (the Census formula) or from the replicate mean")  # fmt: skip
+    direct.add_argument("--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own")
+    direct.add_argument("--replicate-scales", metavar="FILE", help="one factor a replicate, one number a row")
+    direct.add_argument("--single-psu", choices=("error", "certainty", "center", "remove"), default="error",
+                        help="what a stratum with one PSU contributes")  # fmt: skip
+    add_zero_variance_option(direct)
+
+
+def add_zero_variance_option(parser: Any) -> None:
+    parser.add_argument("--zero-variance", choices=("error", "exclude", "gvf", "keep"), default="error",
+                        help="areas whose design variance is 0: stop, leave them out, use a generalised variance "
+                        "function, or keep them (their guarantee is then infinite)")  # fmt: skip
+
+
+def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str | None) -> None:
+    """Columns of a file with one row an area. ``sensitivity`` is the default of ``--sensitivity``."""
+    columns = parser.add_argument_group("columns of a file with one row an area")
+    columns.add_argument("--y", default="y", metavar="COL", help="direct estimate (default: y)")
+    columns.add_argument("--sampling-variance", default="sampling_variance", metavar="COL",
+                         help="its design variance (default: sampling_variance)")  # fmt: skip
+    columns.add_argument("--n", metavar="COL", help="number of records")
+    columns.add_argument("--max-weight", metavar="COL", help="largest weight of one privacy unit")
+    columns.add_argument("--weight-total", metavar="COL", help="sum of the weights")
+    columns.add_argument("--sensitivity", default=sensitivity, metavar="COL", help="largest change of y from one "
+                         "privacy unit, instead of --max-weight and --weight-total")  # fmt: skip
+
+
+def add_covariate_options(parser: argparse.ArgumentParser) -> None:
+    covariates = parser.add_argument_group("covariates by area (public)")
+    covariates.add_argument("--covariates", metavar="FILE", help="one row an area")
+    covariates.add_argument("--covariates-area", default="area", metavar="COL[,COL]", help="its area columns (default: area)")
+    covariates.add_argument("--x", type=names, metavar="COL,COL", help="columns to use; an intercept is added")
+
+
+def add_fit_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--fit", dest="method", choices=("reml", "ml", "moment", "pr"), default="reml",
+                        help="how the model variance is estimated (default: reml)")  # fmt: skip
+
+
+def add_delta_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--delta", type=float, metavar="D", help="delta of the (epsilon, delta) translation (default: "
+                        "the largest power of ten not above 1 / records)")  # fmt: skip
+
+
+def text_options(args: argparse.Namespace) -> dict[str, str | None]:
+    return {"delimiter": args.delimiter, "decimal": args.decimal, "encoding": args.encoding}
+
+
+def open_survey_from(args: argparse.Namespace):
+    """The survey that the options describe."""
+    from fhjax.survey.read import open_survey
+
+    for option in ("weight", "outcome"):
+        if getattr(args, option) is None:
+            raise InputError(f"--{option} is needed for a survey file (one row a record). A file with one row an area "
+                             "is read with --area-level.")  # fmt: skip
+    return open_survey(
+        args.file,
+        area=names(args.area),
+        weight=args.weight,
+        outcome=args.outcome,
+        where=args.where,
+        strata=args.strata,
+        psu=args.psu,
+        replicates=args.replicates,
+        unit=args.unit,
+        bounds=tuple(args.bounds) if args.bounds else None,
+        **text_options(args),
+    )
+
+
+def variance_from(args: argparse.Namespace):
+    """The variance method that the options describe."""
+    from fhjax.survey.covariates import read_numbers
+    from fhjax.survey.variance import Replicates, Taylor
+
+    if args.replicates is None:
+        unused = ("replicate_method", "fay", "replicate_scale", "replicate_scales")
+        given = ["--" + name.replace("_", "-") for name in unused if getattr(args, name) is not None]
+        if given:
+            raise InputError(f"{', '.join(given)} needs --replicates, the pattern of the replicate weights.")
+        return Taylor(single_psu=args.single_psu)
+    if args.replicate_method is None:
+        raise InputError(
+            f"--replicates needs --replicate-method, one of {', '.join(REPLICATE_METHODS)}: the same weights give "
+            "standard errors that differ by a factor of 2 and more under another method. The survey's documentation "
+            "names it (ACS: sdr)."
+        )
+    scales = None if args.replicate_scales is None else read_numbers(args.replicate_scales)
+    return Replicates(args.replicate_method, fay=args.fay, center=args.center, scale=args.replicate_scale, scales=scales)
+
+
+def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:
+    """Direct estimates of an opened survey under the options."""
+    from fhjax.survey.covariates import read_population
+    from fhjax.survey.direct import direct_estimates
+
+    population = None
+    if args.estimator == "ht":
+        if args.population is None:
+            raise InputError("--estimator ht needs --population FILE with the known population of every area.")
+        *area, size = names(args.population_columns)
+        population = read_population(args.population, area=area, column=size)
+    elif args.population is not None:
+        raise InputError("--population is only used by --estimator ht.")
+    return direct_estimates(
+        survey,
+        estimator=args.estimator,
+        population=population,
+        variance=variance_from(args),
+        zero_variance=args.zero_variance,
+    )
+
+
+def area_level_from(args: argparse.Namespace) -> DirectEstimates:
+    """Direct estimates read from a file with one row an area."""
+    from fhjax.survey.covariates import read_area_level
+
+    by_weights = args.max_weight is not None or args.weight_total is not None
+    bounds = getattr(args, "bounds", None)
+    return read_area_level(
+        args.file,
+        area=names(args.area),
+        y=args.y,
+        sampling_variance=args.sampling_variance,
+        n=args.n,
+        max_weight=args.max_weight,
+        weight_total=args.weight_total,
+        sensitivity=None if by_weights else args.sensitivity,
+        outcome_range=(bounds[1] - bounds[0]) if bounds else 1.0,
+        zero_variance=args.zero_variance,
+        **text_options(args),
+    )
+
+
+def covariates_from(args: argparse.Namespace, direct: DirectEstimates):
+    """``(X, column names)`` for the areas of ``direct``; ``(None, None)`` when only an intercept is asked for."""
+    from fhjax.survey.covariates import read_covariates
+
+    if args.covariates is None and args.x is None:
+        return None, None
+    if args.covariates is None or not args.x:
+        raise InputError("--covariates FILE and --x COL,COL go together: the file and the columns to use.")
+    return read_covariates(args.covariates, area=names(args.covariates_area), columns=args.x, labels=direct.labels)
+
+
+def configuration(args: argparse.Namespace) -> dict[str, Any]:
+    """The options as plain values, for ``run.json``."""
+    return {name: value for name, value in sorted(vars(args).items()) if name != "run"}

@@ -1,0 +1,60 @@
+"""``fhjax report``: survey file in, privacy report out."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import sys
+
+from fhjax.cli import options
+from fhjax.cli.progress import Steps
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser("report", help="survey file in, privacy report out", description=__doc__)
+    options.add_file_options(parser, "survey file (CSV, Parquet, SAS, Stata, SPSS), or example:nhanes0910_cholesterol")
+    options.add_survey_options(parser)
+    parser.add_argument("--area-level", action="store_true", help="FILE has one row an area: direct estimates are given")
+    options.add_area_level_options(parser, sensitivity=None)
+    options.add_covariate_options(parser)
+    options.add_fit_option(parser)
+    options.add_delta_option(parser)
+    parser.add_argument("--title", help="title of the report")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for areas.csv, summary.json, report.html, "
+                        "figures/ and run.json")  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Assess a file and write the report folder."""
+    started = datetime.datetime.now(datetime.UTC)
+    steps = Steps(4, quiet=args.quiet)
+    files = ()
+    if args.area_level:
+        with steps.step("reading the direct estimates"):
+            direct = options.area_level_from(args)
+        steps.total -= 1
+    else:
+        with steps.step("reading and checking the survey"):
+            survey = options.open_survey_from(args)
+            files = survey.files
+        with steps.step("direct estimates and design variances"):
+            direct = options.direct_from(args, survey)
+
+    with steps.step("Fay-Herriot model and guarantees"):
+        from fhjax.assessment import assess
+
+        X, columns = options.covariates_from(args, direct)
+        assessment = assess(direct, X=X, columns=columns, method=args.method, delta=args.delta)
+
+    with steps.step("tables, figures, report"):
+        from fhjax.report.provenance import collect_provenance
+        from fhjax.report.write import text_summary, write_report
+
+        provenance = collect_provenance(options.configuration(args), files, started)
+        written = write_report(assessment, args.out, provenance=provenance, title=args.title)
+    print(text_summary(assessment))
+    print(f"\nReport: {written.html}")
+    sys.stdout.flush()
+    return 0
