@@ -254,6 +254,7 @@ class Guarantees:
     own_area_rho: Array  # the own-area term c_ii^2 Delta_i^2 / (2 sigma_i^2)
     conservative_rho: Array | None  # a bound without c_ik, or None where no valid one exists
     conservative_note: str = static()  # which bound it is, or why there is none
+    conservative_kind: str = static(default="none")  # "own_sensitivity", "largest_sensitivity" or "none"
     own_coefficient: Array  # c_ii
     off_diagonal_ratio: Array  # max_{k != i} |c_ik| Delta_k / (c_ii Delta_i)
     attained_by: Array  # index k that attains max_k |c_ik| Delta_k
@@ -265,6 +266,7 @@ class Guarantees:
     sensitivity: Array
     num_settled_by_certificate: int = static(default=0)  # areas whose maximum needed no search over k
     num_settled_by_search: int = static(default=0)
+    off_diagonal_exact: bool = static(default=True)  # False: off_diagonal_ratio holds upper bounds in settled areas
     neighbours: str = static(default="")
     assumptions: tuple[str, ...] = static(default=())
     labels: Labels | None = static(default=None)

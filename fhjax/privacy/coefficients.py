@@ -1,0 +1,264 @@
+"""Sensitivity coefficients c_ik = d mu_i / d y_k: how area k's direct estimate moves area i's posterior mean.
+
+The m x m matrix C = diag(1 - B) + (B X A)(X / V)' is a diagonal plus rank p. It is kept as its factors and every
+question is answered from them, in O(m p^2) time and O(m p) memory, unless the answer itself is larger.
+
+The factor ``basis`` is Z with Z Z' = X A X', found by an orthogonal decomposition rather than from A, because A loses
+twice as many digits as X does when the covariates are nearly collinear.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fhjax.errors import InputError, complain
+from fhjax.records import Array, Labels, record, static
+
+_MAX_DENSE_BYTES = 2**30
+
+
+def is_concrete(*values: Any) -> bool:
+    """False inside a JAX transformation, where values cannot be looked at."""
+    return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
+def divide(numerator: Array, denominator: Array) -> Array:
+    """a / b for a, b >= 0 with 0 / 0 = 0 and a / 0 = infinity, differentiable wherever it is finite."""
+    zero = numerator == 0.0
+    safe = jnp.where(zero, 1.0, denominator)
+    return jnp.where(zero, 0.0, numerator) / safe
+
+
+def prediction_basis(X: Array, total_variance: Array, prior_precision: Array | None = None) -> Array:
+    """Z (m, p) with Z Z' = X A X', A = (X' V^-1 X + P)^-1, accurate row by row.
+
+    A triangular factor R of V^-1/2 X only conditions the problem: with Z0 = X R^-1 the Gram matrix Z0' V^-1 Z0 is the
+    identity up to rounding, so its Cholesky factor is harmless, and any R gives the same Z Z'. R can therefore be
+    treated as a constant by differentiation.
+    """
+    root = jnp.sqrt(total_variance)[:, None]
+    if X.shape[1] == 1:
+        information = jnp.sum(jnp.square(X / root))
+        if prior_precision is not None:
+            information = information + prior_precision[0, 0]
+        return X / jnp.sqrt(information)
+    rows = X / root
+    if prior_precision is not None:
+        values, vectors = jnp.linalg.eigh(prior_precision)
+        rows = jnp.concatenate([rows, jnp.sqrt(jnp.maximum(values, 0.0))[:, None] * vectors.T])
+    R = jax.lax.stop_gradient(jnp.linalg.qr(jax.lax.stop_gradient(rows), mode="r"))
+    Z = jax.scipy.linalg.solve_triangular(R, X.T, trans=1).T
+    scaled = Z / root
+    gram = scaled.T @ scaled
+    if prior_precision is not None:
+        half = jax.scipy.linalg.solve_triangular(R, prior_precision, trans=1)
+        gram = gram + jax.scipy.linalg.solve_triangular(R, half.T, trans=1)
+    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(gram), Z.T, lower=True).T
+
+
+@record
+class Coefficients:
+    """The matrix C of sensitivity coefficients as an operator; made by :func:`coefficients`.
+
+    ``C @ y`` is the posterior mean (flat prior on beta), ``C.T @ u`` its transpose, and C = Sigma / psi by columns.
+    Nothing here is ever m x m except :meth:`to_dense`.
+
+    Source: Das and Drechsler (2026), Proposition 1 for the intercept-only model; MATHS section 4 for any X and psi.
+    """
+
+    sampling_variance: Array  # (m,) psi, outcome units squared
+    model_variance: Array  # () sigma_v^2
+    basis: Array  # (m, p) Z with Z Z' = X A X'
+    transposed: bool = static(default=False)
+
+    @property
+    def num_areas(self) -> int:
+        return self.basis.shape[0]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.num_areas, self.num_areas
+
+    @property
+    def total_variance(self) -> Array:
+        """V (m,)."""
+        return self.sampling_variance + self.model_variance
+
+    @property
+    def shrinkage(self) -> Array:
+        """B (m,), the weight on the regression prediction."""
+        return self.sampling_variance / self.total_variance
+
+    @property
+    def direct_weight(self) -> Array:
+        """1 - B (m,), without cancellation."""
+        return self.model_variance / self.total_variance
+
+    @property
+    def T(self) -> Coefficients:
+        return Coefficients(
+            sampling_variance=self.sampling_variance,
+            model_variance=self.model_variance,
+            basis=self.basis,
+            transposed=not self.transposed,
+        )
+
+    def own(self) -> Array:
+        """The diagonal c_ii (m,), never above 1."""
+        V = self.total_variance
+        leverage = jnp.sum(self.basis * self.basis, axis=1) / V
+        return self.direct_weight + self.shrinkage * leverage
+
+    def posterior_variance(self) -> Array:
+        """sigma_i^2 = psi_i c_ii (m,), outcome units squared."""
+        return self.sampling_variance * self.own()
+
+    def __matmul__(self, other: Array) -> Array:
+        """C @ other for a vector (m,) or a matrix (m, q), in O(m p) per column."""
+        other = jnp.asarray(other)
+        left, right = self.shrinkage[:, None] * self.basis, self.basis / self.total_variance[:, None]
+        if self.transposed:
+            left, right = right, left
+        weight = self.direct_weight if other.ndim == 1 else self.direct_weight[:, None]
+        return weight * other + left @ (right.T @ other)
+
+    def block(self, rows: Any, columns: Any) -> Array:
+        """c_ik for i in ``rows`` and k in ``columns``, as an array (len(rows), len(columns))."""
+        rows, columns = jnp.atleast_1d(jnp.asarray(rows)), jnp.atleast_1d(jnp.asarray(columns))
+        i, k = (columns, rows) if self.transposed else (rows, columns)
+        V = self.total_variance
+        part = (self.shrinkage[i, None] * self.basis[i]) @ (self.basis[k] / V[k, None]).T
+        part = part + jnp.where(i[:, None] == k[None, :], self.direct_weight[i][:, None], 0.0)
+        return part.T if self.transposed else part
+
+    def row(self, i: int | Array) -> Array:
+        """c_ik for all k (m,): what moves area i."""
+        return self.block(i, jnp.arange(self.num_areas))[0]
+
+    def column(self, k: int | Array) -> Array:
+        """c_ik for all i (m,): what area k moves."""
+        return self.block(jnp.arange(self.num_areas), k)[:, 0]
+
+    def pairs(self, rows: Array, columns: Array) -> Array:
+        """c_ik for the pairs (rows[j], columns[j]) (n,)."""
+        i, k = (columns, rows) if self.transposed else (rows, columns)
+        inner = jnp.sum(self.basis[i] * self.basis[k], axis=1)
+        return jnp.where(i == k, self.direct_weight[i], 0.0) + self.shrinkage[i] * inner / self.total_variance[k]
+
+    def weighted_column_norms(self) -> tuple[Array, Array]:
+        """Two vectors (m,): c_kk^2 / sigma_k^2, and the sum over i != k of c_ik^2 / sigma_i^2.
+
+        Their sum is what area k adds to a joint release of independently drawn areas. O(m p^2). The first is infinite
+        where the sampling variance is 0; an area without posterior variance adds nothing to the other areas' sums.
+        """
+        V, B, Z = self.total_variance, self.shrinkage, self.basis
+        squared = jnp.sum(Z * Z, axis=1)
+        # B^2 / sigma^2 with one B cancelled, so that psi = 0 and sigma_v^2 = 0 need no special case.
+        u = divide(B, self.model_variance + B * squared)
+        M = (Z * u[:, None]).T @ Z
+        everyone = jnp.sum((Z @ M) * Z, axis=1)
+        others = jnp.maximum(everyone - u * squared * squared, 0.0) / (V * V)
+        return divide(self.own(), self.sampling_variance), others
+
+    def to_dense(self, max_bytes: int = _MAX_DENSE_BYTES) -> Array:
+        """The m x m matrix, for tests and small problems.
+
+        Raises:
+            InputError: if it would take more than ``max_bytes``.
+        """
+        size = 8 * self.num_areas**2
+        if size > max_bytes:
+            raise InputError(
+                f"The dense coefficient matrix of {self.num_areas:,} areas takes {size:,} bytes, more than "
+                f"max_bytes={max_bytes:,}. Ask for row(), column() or block(), or stream it with write_dense()."
+            )
+        every = jnp.arange(self.num_areas)
+        return self.block(every, every)
+
+
+def coefficients(
+    sampling_variance: Any,
+    model_variance: Any,
+    X: Any,
+    *,
+    beta_prior_precision: Any = None,
+    labels: Labels | None = None,
+) -> Coefficients:
+    """The operator of sensitivity coefficients c_ik for a Fay-Herriot posterior.
+
+    Args:
+        sampling_variance: (m,) psi >= 0, outcome units squared.
+        model_variance: sigma_v^2 >= 0, outcome units squared. At 0 every coefficient stays finite.
+        X: (m, p) covariates, public; a vector (m,) is one column.
+        beta_prior_precision: (p, p) precision of a proper Gaussian prior on the regression coefficients, or None for
+            the flat prior.
+        labels: names of the areas, for messages.
+
+    Raises:
+        InputError: for shapes that do not match, negative or non-finite numbers, an area with
+            sampling_variance + model_variance = 0, or collinear covariates.
+
+    Source: MATHS section 4.
+
+    Example:
+        >>> C = coefficients([1.0, 1.0, 2.0], 1.0, [[1.0], [1.0], [1.0]])
+        >>> [round(float(c), 4) for c in C.row(0)]
+        [0.6875, 0.1875, 0.125]
+    """
+    for value in (sampling_variance, X):
+        if getattr(value, "dtype", None) in (np.float32, jnp.bfloat16, np.float16):
+            raise InputError(
+                "Privacy numbers need float64: single precision understates rho. Convert with astype(float)."
+            )
+    psi, s2 = jnp.asarray(sampling_variance, dtype=float), jnp.asarray(model_variance, dtype=float)
+    X = jnp.asarray(X, dtype=float)
+    X = X[:, None] if X.ndim == 1 else X
+    P = None if beta_prior_precision is None else jnp.atleast_2d(jnp.asarray(beta_prior_precision, dtype=float))
+    if psi.ndim != 1 or X.ndim != 2 or X.shape[0] != psi.shape[0]:
+        raise InputError(f"sampling_variance has shape {psi.shape} and X {X.shape}; expected (m,) and (m, p).")
+    if P is not None and P.shape != (X.shape[1],) * 2:
+        raise InputError(f"beta_prior_precision has shape {P.shape}; expected ({X.shape[1]}, {X.shape[1]}).")
+    if is_concrete(psi, s2, X, P):
+        _validate(np.asarray(psi), float(s2), np.asarray(X), P, labels)
+    basis = prediction_basis(X, psi + s2, P)
+    if is_concrete(basis) and not bool(jnp.all(jnp.isfinite(basis))):
+        raise InputError("The covariates are collinear: drop the column that the others determine.")
+    return Coefficients(sampling_variance=psi, model_variance=s2, basis=basis)
+
+
+def _validate(psi: np.ndarray, s2: float, X: np.ndarray, P: Any, labels: Labels | None) -> None:
+    names = labels if labels is not None else Labels(range(len(psi)))
+
+    def refuse(mask: np.ndarray, what: str, way_out: str) -> None:
+        if mask.any():
+            raise complain(what, names.where(mask), way_out)
+
+    if not (np.isfinite(s2) and s2 >= 0.0):
+        raise InputError(f"The model variance is {s2!r}; it must be finite and not negative.")
+    refuse(
+        ~(np.isfinite(psi) & (psi >= 0.0)), "have a negative or non-finite sampling variance", "Correct or drop them."
+    )
+    refuse(~np.isfinite(X).all(axis=1), "have a non-finite covariate", "Correct or drop them.")
+    refuse(
+        psi + s2 == 0.0,
+        "have a sampling variance of 0 while the model variance is 0 too, so the regression must fit them exactly",
+        "Exclude them or give them a sampling variance.",
+    )
+    if P is None:
+        if X.shape[0] < X.shape[1]:
+            raise InputError(f"{X.shape[0]:,} areas cannot determine {X.shape[1]:,} coefficients: drop covariates.")
+        scaled = X / np.sqrt(psi + s2)[:, None]
+        norms = np.linalg.norm(scaled, axis=0)
+        diagonal = np.abs(np.diag(np.linalg.qr(scaled / np.where(norms > 0, norms, 1.0), mode="r")))
+        if diagonal.min() < 64 * np.finfo(float).eps:
+            raise InputError("The covariates are collinear: drop the column that the others determine.")
+    else:
+        P = np.asarray(P)
+        if not np.isfinite(P).all() or not np.allclose(P, P.T, rtol=1e-10, atol=0.0):
+            raise InputError("beta_prior_precision must be a finite symmetric matrix.")
+        if np.linalg.eigvalsh(P).min() < -1e-10 * max(np.abs(P).max(), 1e-300):
+            raise InputError("beta_prior_precision must not have negative eigenvalues.")

@@ -1,0 +1,238 @@
+"""What a release of posterior draws costs: per area, jointly in two ways, and composed one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fhjax.errors import InputError, complain
+from fhjax.privacy.coefficients import Coefficients, coefficients, divide
+from fhjax.privacy.extremes import LargestEffects, largest_effects
+from fhjax.privacy.rho import (
+    area_terms,
+    independent_terms,
+    joint_rho_correlated,
+    joint_rho_independent,
+    own_area_terms,
+    per_area_rho,
+)
+from fhjax.records import AreaData, Array, FayHerriotFit, Guarantees, Labels, Posterior, ReleaseGuarantee
+
+__all__ = ["guarantees", "joint_rho_correlated", "joint_rho_independent", "neighbours_sentence", "per_area_rho"]
+
+_UNIVERSE = (
+    "The universe, the weights, the list of areas and the covariates are public and fixed: a neighbouring data set "
+    "changes outcomes, not who is in the file, nor which outcomes are observed."
+)
+_ONE_AREA = "Sampling errors are independent between areas, and a privacy unit lies in one area."
+_BOUNDS = "Every outcome lies within its declared bounds."
+_SAMPLING_INVARIANT = (
+    "The sampling variances were estimated from the same confidential data and are treated as invariants: they are "
+    "held equal for neighbouring data sets, so what they reveal is not covered by this guarantee."
+)
+_MODEL_INVARIANT = (
+    "The model variance was estimated from the same confidential data and is treated as an invariant: it is held equal "
+    "for neighbouring data sets, so what it reveals is not covered by this guarantee."
+)
+_GAUSSIAN_PRIOR = "The area means have a Gaussian prior whose parameters do not depend on the confidential outcomes."
+
+
+def neighbours_sentence(privacy_unit: str = "record") -> str:
+    """Which two data sets every number compares."""
+    if privacy_unit == "record":
+        return "bounded neighbours: two data sets that differ in the outcome of one record, replaced by any other"
+    return (
+        f"bounded neighbours: two data sets that differ in the outcomes of one privacy unit ({privacy_unit}: all its "
+        "records), replaced by any others"
+    )
+
+
+def guarantees(
+    data: AreaData,
+    posterior: Posterior | FayHerriotFit,
+    sensitivity: Any,
+    *,
+    privacy_unit: str = "record",
+    model_variance_source: str | None = None,
+    beta_prior_precision: Any = None,
+    search_work: float = 4e9,
+) -> Guarantees:
+    """All privacy guarantees of a Fay-Herriot release, in zCDP's rho.
+
+    Args:
+        data: the areas, with sampling variances (m,) and covariates (m, p). Padded rows (mask False) get rho 0.
+        posterior: the posterior or the fit; only its model variance is used, and its ``beta_covariance`` to check that
+            it belongs to ``data``.
+        sensitivity: (m,) Delta, the largest |change of y| from one privacy unit, outcome units.
+        privacy_unit: "record", or the name of the column that names the unit.
+        model_variance_source: "estimated" or "public". By default "public" for a fit whose model variance was given
+            and "estimated" otherwise.
+        beta_prior_precision: (p, p) precision of a proper Gaussian prior on the coefficients; None for the flat prior.
+        search_work: see :func:`fhjax.privacy.extremes.largest_effects`.
+
+    Returns:
+        Guarantees. An area with sampling variance 0 has rho infinity, as has the joint; no number is NaN.
+
+    Raises:
+        InputError: for a sensitivity that is negative, missing or of the wrong length, collinear covariates, or a
+            posterior that was not computed from ``data``.
+
+    Guarantee: rho-zCDP for the stated release. Neighbours: bounded, one unit's outcomes replaced. Assumptions: the
+    sentences in ``assumptions``, above all that the variances are invariants unless they are public.
+
+    Source: Das and Drechsler (2026), equations (24) to (26); MATHS section 5.
+    """
+    labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
+    psi, X = np.asarray(data.sampling_variance, dtype=float), np.asarray(data.X, dtype=float)
+    delta = _sensitivity(sensitivity, labels)
+    if data.mask is not None:
+        mask = np.asarray(data.mask)
+        psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
+    C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
+    _check_beta_covariance(C, X, np.asarray(posterior.beta_covariance))
+    if model_variance_source is None:
+        given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
+        model_variance_source = "public" if given else "estimated"
+    effects = largest_effects(C, delta, search_work=search_work)
+    assumptions = assumption_sentences(data.variance_source, model_variance_source)
+    return assemble(C, jnp.asarray(delta), effects, neighbours_sentence(privacy_unit), assumptions, data.labels, X)
+
+
+def assumption_sentences(variance_source: str, model_variance_source: str) -> tuple[str, ...]:
+    """The sentences a reader must accept for the numbers to hold."""
+    for name, source in (("variance_source", variance_source), ("model_variance_source", model_variance_source)):
+        if source not in ("estimated", "public"):
+            raise InputError(f"{name} is {source!r}; say 'estimated' (from the same confidential data) or 'public'.")
+    sentences = [_UNIVERSE, _BOUNDS, _ONE_AREA]
+    if variance_source == "estimated":
+        sentences.append(_SAMPLING_INVARIANT)
+    if model_variance_source == "estimated":
+        sentences.append(_MODEL_INVARIANT)
+    return tuple(sentences)
+
+
+def assemble(
+    C: Coefficients,
+    delta: Array,
+    effects: LargestEffects,
+    neighbours: str,
+    assumptions: tuple[str, ...],
+    labels: Labels | None,
+    X: Any,
+) -> Guarantees:
+    """The record, from the operator and the largest effects."""
+    own = own_area_terms(C, delta)
+    area = jnp.maximum(area_terms(C, effects.effect), own)  # equal where k = i attains it, but for the last digit
+    terms, share = independent_terms(C, delta)
+    conservative, kind, note = conservative_bound(C, delta, effects, area, X)
+
+    def release(rho: Array, worst: Array | int, what: str, *more: str) -> ReleaseGuarantee:
+        return ReleaseGuarantee(
+            rho=rho,
+            worst_area=jnp.asarray(worst),
+            release=what,
+            neighbours=neighbours,
+            assumptions=(*assumptions, *more),
+        )
+
+    return Guarantees(
+        per_area_rho=area,
+        own_area_rho=own,
+        conservative_rho=conservative,
+        conservative_note=note,
+        conservative_kind=kind,
+        own_coefficient=C.own(),
+        off_diagonal_ratio=divide(effects.off_diagonal, C.own() * delta),
+        off_diagonal_exact=effects.off_diagonal_exact,
+        attained_by=effects.attained_by,
+        joint_independent_terms=terms,
+        other_areas_share=share,
+        joint_independent=release(
+            jnp.max(terms), jnp.argmax(terms), "one posterior draw for every area, the areas drawn independently"
+        ),
+        joint_correlated=release(
+            jnp.max(own), jnp.argmax(own), "one draw of all areas from their correlated posterior", _GAUSSIAN_PRIOR
+        ),
+        sequential=release(jnp.sum(area), -1, "one posterior draw for every area, counted one release after the other"),
+        sensitivity=delta,
+        num_settled_by_certificate=effects.num_settled_by_certificate,
+        num_settled_by_search=effects.num_settled_by_search,
+        neighbours=neighbours,
+        assumptions=assumptions,
+        labels=labels,
+    )
+
+
+def conservative_bound(
+    C: Coefficients, delta: Array, effects: LargestEffects, area: Array, X: Any
+) -> tuple[Array | None, str, str]:
+    """A simpler bound of (24), only where it is one: the numbers, the kind, and a sentence.
+
+    "own_sensitivity": Delta_i^2 / (2 sigma_i^2), a bound exactly where no area moves area i by more than Delta_i.
+    "largest_sensitivity": S_y^2 / (2 sigma_i^2) with S_y the largest Delta, a bound where no |c_ik| exceeds 1: the
+    intercept-only model and constant sampling variances. Otherwise "none", and no number.
+    """
+    variance = C.posterior_variance()
+    X, psi = np.asarray(X), np.asarray(C.sampling_variance)
+    used = np.any(X != 0.0, axis=1)
+    reached = int(np.sum(np.asarray(effects.effect) > np.asarray(delta) * (1.0 + 1e-12)))
+    violated = (
+        f"in {reached:,} {'area' if reached == 1 else 'areas'} a unit of another area moves the posterior mean by "
+        "more than the area's own sensitivity"
+    )
+    if reached == 0:
+        note = (
+            "Delta_i^2 / (2 sigma_i^2), the bound that needs no coefficients; it holds here because no area's unit "
+            "moves the posterior mean of area i by more than Delta_i."
+        )
+        return jnp.maximum(_squared_over(delta, variance), area), "own_sensitivity", note
+    intercept_only = X.shape[1] == 1 and len(np.unique(X[used, 0])) <= 1
+    if intercept_only or len(np.unique(psi[used])) <= 1:
+        why = "the model has an intercept only" if intercept_only else "all sampling variances are equal"
+        note = (
+            f"S_y^2 / (2 sigma_i^2) with S_y the largest sensitivity of all areas, which is a bound because {why}. "
+            f"Delta_i^2 / (2 sigma_i^2) is none here: {violated}."
+        )
+        largest = jnp.full_like(delta, jnp.max(delta))
+        return jnp.maximum(_squared_over(largest, variance), area), "largest_sensitivity", note
+    note = (
+        f"No bound without coefficients holds here: {violated}, and with covariates and unequal sampling variances a "
+        "coefficient can exceed 1."
+    )
+    return None, "none", note
+
+
+def _squared_over(change: Array, variance: Array) -> Array:
+    positive = variance > 0.0
+    return jnp.where(
+        change == 0.0, 0.0, jnp.where(positive, change**2 / (2.0 * jnp.where(positive, variance, 1.0)), jnp.inf)
+    )
+
+
+def _sensitivity(sensitivity: Any, labels: Labels) -> np.ndarray:
+    if getattr(sensitivity, "dtype", None) == np.float32:
+        raise InputError("Privacy numbers need float64: single precision understates rho. Convert with astype(float).")
+    delta = np.asarray(sensitivity, dtype=float)
+    if delta.ndim == 0:
+        delta = np.full(len(labels), float(delta))
+    if delta.shape != (len(labels),):
+        raise InputError(f"sensitivity has shape {delta.shape}; expected one number for each of {len(labels):,} areas.")
+    bad = ~(np.isfinite(delta) & (delta >= 0.0))
+    if bad.any():
+        raise complain("have a negative or non-finite sensitivity", labels.where(bad), "Correct or drop them.")
+    return delta
+
+
+def _check_beta_covariance(C: Coefficients, X: np.ndarray, covariance: np.ndarray) -> None:
+    """The posterior must be of these data: X A X' from its A agrees with ours, to the digits collinearity leaves A."""
+    if covariance.shape != (X.shape[1],) * 2:
+        raise InputError(f"The posterior has {covariance.shape[0]} coefficients and the data {X.shape[1]} covariates.")
+    ours = np.sum(np.asarray(C.basis) ** 2, axis=1)
+    theirs = np.einsum("ip,pq,iq->i", X, covariance, X)
+    if not np.isfinite(theirs).all() or np.abs(theirs - ours).max() > 0.05 * ours.max():
+        raise InputError(
+            "The posterior was not computed from these sampling variances and covariates: its covariance of the "
+            "regression coefficients does not match. Pass the posterior of these data, or its beta_prior_precision."
+        )
