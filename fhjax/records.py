@@ -18,6 +18,8 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
+from .errors import InputError
+
 Array = jax.Array
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -63,19 +65,35 @@ class Labels(tuple):
 class StratumSums:
     """Taylor linearisation's table: one row for each pair (area, stratum) that has a record in the universe.
 
-    ``e`` is a PSU's residual total in an area, sum over its records of w (Y - y_area); the rows hold its sums over PSUs.
-    PSUs without a record in the area contribute zeros and are counted by ``stratum_psus``.
+    Within a row every PSU has a centred total a = sum w (Y - centre) and a weight sum b = sum w, over its records in the
+    area's universe. The rows hold their means and centred second moments over those PSUs; PSUs of the stratum without a
+    record there have a = b = 0 and are counted by ``stratum_psus``. Any residual total sum w (Y - y) is a + (centre - y) b,
+    so the table serves every estimate y, and no digits are lost because the centre is the area's own mean.
     """
 
+    strata: Labels = static()  # (H,) names of the strata of the whole design
+    stratum_psus: IntArray  # (H,) PSUs of each stratum in the whole design
     area: IntArray  # (q,) index of the area
-    stratum: Labels = static()  # (q,) name of the stratum
+    stratum: IntArray  # (q,) index of the stratum
     psus: IntArray  # (q,) PSUs of this stratum with at least one record in the area's universe
-    stratum_psus: IntArray  # (q,) PSUs of this stratum in the whole design
-    residual_sum: FloatArray  # (q,) sum over PSUs of e
-    residual_square_sum: FloatArray  # (q,) sum over PSUs of e**2
-    design_psus: int = static()  # PSUs of the whole design
-    design_strata: int = static()  # strata of the whole design
-    # For single_psu="center": with T_h = sum over PSUs of e, the domain's grand mean over all PSUs of the design is used.
+    centre: FloatArray  # (q,) the constant that Y was centred on, the same in all rows of an area
+    mean_a: FloatArray  # (q,) mean over the psus of a
+    mean_b: FloatArray  # (q,) mean over the psus of b
+    moment_aa: FloatArray  # (q,) sum over the psus of (a - mean_a)**2
+    moment_ab: FloatArray  # (q,)
+    moment_bb: FloatArray  # (q,)
+    psus_are_records: bool = static(default=False)  # no PSU was named: each record is its own
+
+    def recentred(self, centre: FloatArray) -> StratumSums:
+        """The same table with Y centred on other constants, given one a row."""
+        shift = self.centre - centre
+        return dataclasses.replace(
+            self,
+            centre=centre,
+            mean_a=self.mean_a + shift * self.mean_b,
+            moment_aa=self.moment_aa + 2.0 * shift * self.moment_ab + shift**2 * self.moment_bb,
+            moment_ab=self.moment_ab + shift * self.moment_bb,
+        )
 
 
 @record
@@ -83,7 +101,7 @@ class AreaSums:
     """Everything that leaves the data engine: sums by area. Nothing downstream sees a record.
 
     All numbers concern the universe (records with an observed outcome) unless said otherwise. ``+`` merges the sums of
-    two files with disjoint records; a household must not be split across them.
+    two files with disjoint records; a household or PSU must not be split across them.
     """
 
     labels: Labels = static()  # (m,)
@@ -95,10 +113,12 @@ class AreaSums:
     max_unit_weight: FloatArray  # (m,) largest weight sum of one privacy unit (= max_weight when the unit is a record)
     weighted_outcome_sum: FloatArray  # (m,) sum of w Y
     weighted_square_sum: FloatArray  # (m,) sum of w (Y - y_area)**2, for the design effect
-    outcome_min: FloatArray  # (m,)
-    outcome_max: FloatArray  # (m,)
+    outcome_min: FloatArray  # (m,) +inf in an area without universe
+    outcome_max: FloatArray  # (m,) -inf in an area without universe
     replicate_weight_sums: FloatArray | None = None  # (m, R)
     replicate_outcome_sums: FloatArray | None = None  # (m, R) sum of w_b Y
+    # (R,) sum of (w_b - w)**2 over a sample of records, relative to their sum of w**2: tells replicate methods apart
+    replicate_deviations: FloatArray | None = None
     strata: StratumSums | None = None
     privacy_unit: str = static(default="record")  # "record", or the column that names the unit
     outcome_lower: float = static(default=0.0)  # declared bounds of one record's outcome
@@ -110,6 +130,122 @@ class AreaSums:
     def outcome_range(self) -> float:
         """R = hi - lo, the largest change of one record's outcome."""
         return self.outcome_upper - self.outcome_lower
+
+    @property
+    def num_replicates(self) -> int:
+        return 0 if self.replicate_weight_sums is None else self.replicate_weight_sums.shape[1]
+
+    def __add__(self, other: AreaSums) -> AreaSums:
+        """The sums of both files together; labels are the sorted union."""
+        if not isinstance(other, AreaSums):
+            return NotImplemented
+        return _merge_area_sums(self, other)
+
+
+def _merge_area_sums(one: AreaSums, two: AreaSums) -> AreaSums:
+    if one.num_replicates != two.num_replicates:
+        raise InputError(
+            f"The files to merge have {one.num_replicates} and {two.num_replicates} replicate weights. "
+            "Read both with the same replicate columns."
+        )
+    for name, meaning in (
+        ("privacy_unit", "privacy unit"),
+        ("outcome_lower", "lower outcome bound"),
+        ("outcome_upper", "upper outcome bound"),
+    ):
+        first, second = getattr(one, name), getattr(two, name)
+        if first != second:
+            raise InputError(f"The files to merge differ in the {meaning}: {first!r} and {second!r}. Declare the same.")
+    if (one.strata is None) != (two.strata is None):
+        raise InputError("Only one of the files to merge has sums by stratum. Read both with the same design columns.")
+
+    labels = Labels(sorted({*one.labels, *two.labels}))
+    position = {label: i for i, label in enumerate(labels)}
+    places = [np.array([position[label] for label in part.labels], dtype=np.int64) for part in (one, two)]
+
+    def spread(name: str, fill: float = 0.0) -> list[Any]:
+        """The field of both parts, laid out over the union of the areas."""
+        wide = []
+        for part, place in zip((one, two), places, strict=True):
+            values = np.asarray(getattr(part, name))
+            full = np.full((len(labels), *values.shape[1:]), fill, dtype=values.dtype)
+            full[place] = values
+            wide.append(full)
+        return wide
+
+    sums = {
+        name: np.add(*spread(name))
+        for name in ("num_records", "num_missing", "weight_sum", "weight_square_sum", "weighted_outcome_sum")
+    }
+    sums |= {name: np.maximum(*spread(name)) for name in ("max_weight", "max_unit_weight")}
+    if one.num_replicates:
+        sums |= {name: np.add(*spread(name)) for name in ("replicate_weight_sums", "replicate_outcome_sums")}
+        if one.replicate_deviations is not None and two.replicate_deviations is not None:
+            sums["replicate_deviations"] = (one.replicate_deviations + two.replicate_deviations) / 2.0
+    weights, outcomes = spread("weight_sum"), spread("weighted_outcome_sum")
+    means = [outcome / np.where(weight == 0.0, 1.0, weight) for weight, outcome in zip(weights, outcomes, strict=True)]
+    total = np.where(sums["weight_sum"] == 0.0, 1.0, sums["weight_sum"])
+    between = weights[0] * weights[1] / total * (means[0] - means[1]) ** 2
+    return AreaSums(
+        labels=labels,
+        **sums,
+        weighted_square_sum=np.add(*spread("weighted_square_sum")) + between,
+        outcome_min=np.minimum(*spread("outcome_min", np.inf)),
+        outcome_max=np.maximum(*spread("outcome_max", -np.inf)),
+        strata=None
+        if one.strata is None or two.strata is None
+        else _merge_strata((one.strata, two.strata), places, sums["weighted_outcome_sum"] / total),
+        privacy_unit=one.privacy_unit,
+        outcome_lower=one.outcome_lower,
+        outcome_upper=one.outcome_upper,
+        num_filtered=one.num_filtered + two.num_filtered,
+        design=tuple(dict.fromkeys((*one.design, *two.design))),
+    )
+
+
+def _merge_strata(parts: tuple[StratumSums, StratumSums], places: list[IntArray], centre: FloatArray) -> StratumSums:
+    """Merge by the pairwise update of means and second moments (Chan, Golub and LeVeque 1983)."""
+    if parts[0].psus_are_records != parts[1].psus_are_records:
+        raise InputError("Only one of the files to merge names a PSU column. Read both with the same design columns.")
+    strata = Labels(sorted({*parts[0].strata, *parts[1].strata}))
+    position = {label: h for h, label in enumerate(strata)}
+    stratum_psus = np.zeros(len(strata), dtype=np.int64)
+    keys, rows = [], []
+    for part, place in zip(parts, places, strict=True):
+        stratum_place = np.array([position[label] for label in part.strata], dtype=np.int64)
+        stratum_psus[stratum_place] += part.stratum_psus
+        area = place[part.area]
+        keys.append(area * max(len(strata), 1) + stratum_place[part.stratum])
+        rows.append(part.recentred(centre[area]))
+    union, index = np.unique(np.concatenate(keys), return_inverse=True)
+    here = [index[: len(keys[0])], index[len(keys[0]) :]]
+
+    def spread(name: str) -> list[Any]:
+        wide = []
+        for row, place in zip(rows, here, strict=True):
+            full = np.zeros(len(union), dtype=np.asarray(getattr(row, name)).dtype)
+            full[place] = getattr(row, name)
+            wide.append(full)
+        return wide
+
+    count, mean_a, mean_b = spread("psus"), spread("mean_a"), spread("mean_b")
+    total = count[0] + count[1]
+    step_a, step_b, pairs = mean_a[1] - mean_a[0], mean_b[1] - mean_b[0], count[0] * count[1] / total
+    area = union // max(len(strata), 1)
+    return StratumSums(
+        strata=strata,
+        stratum_psus=stratum_psus,
+        area=area,
+        stratum=union % max(len(strata), 1),
+        psus=total,
+        centre=centre[area],
+        mean_a=mean_a[0] + step_a * count[1] / total,
+        mean_b=mean_b[0] + step_b * count[1] / total,
+        moment_aa=np.add(*spread("moment_aa")) + pairs * step_a**2,
+        moment_ab=np.add(*spread("moment_ab")) + pairs * step_a * step_b,
+        moment_bb=np.add(*spread("moment_bb")) + pairs * step_b**2,
+        psus_are_records=parts[0].psus_are_records,
+    )
 
 
 @record
@@ -197,7 +333,10 @@ class FayHerriotFit:
     restricted_log_likelihood: Array  # ()
     steps: Array  # () iterations used
     status: Array  # () a Status code
-    num_areas: int = static()
+    num_areas: int | Array  # () areas that are not padding
+    beta_covariance_root: Array | None = (
+        None  # (p, p) U with A = U U', for x_i' A x_i = |U' x_i|^2 without cancellation
+    )
     method: str = static(default="reml")  # "reml", "ml", "moment", "pr" or "given"
     columns: tuple[str, ...] = static(default=("(Intercept)",))
 
@@ -213,7 +352,7 @@ class FayHerriotFit:
     @property
     def bic(self) -> Array:
         """-2 loglik + (p + 1) log m."""
-        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * float(np.log(self.num_areas))
+        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * jax.numpy.log(self.num_areas)
 
 
 @record
@@ -232,6 +371,7 @@ class Posterior:
     beta: Array  # (p,)
     beta_covariance: Array  # (p, p)
     X: Array  # (m, p)
+    beta_covariance_root: Array | None = None  # (p, p) U with A = U U'
 
 
 @record

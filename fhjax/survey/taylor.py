@@ -1,0 +1,112 @@
+"""Design variances by Taylor linearisation: with-replacement primary sampling units within strata, areas as domains."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from ..errors import InputError, complain
+from ..records import AreaSums, FloatArray, StratumSums
+
+SinglePsu = Literal["error", "certainty", "center", "remove"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Taylor:
+    """Taylor linearisation of the direct estimate over the whole design.
+
+    Args:
+        single_psu: what a stratum with a single PSU in the whole design contributes. ``"error"`` refuses and names the
+            strata; ``"certainty"`` nothing, as if the PSU had been taken with certainty; ``"center"`` the squared
+            distance of its total from the mean total over all PSUs of the design; ``"remove"`` nothing, the stratum is
+            left out of the variance and of the degrees of freedom.
+
+    Source: Särndal, Swensson and Wretman (1992), section 5.7 and 4.5; MATHS section 2.
+
+    Example:
+        >>> Taylor(single_psu="center").single_psu
+        'center'
+    """
+
+    single_psu: SinglePsu = "error"
+
+    def __post_init__(self) -> None:
+        if self.single_psu not in ("error", "certainty", "center", "remove"):
+            raise InputError(f"single_psu must be 'error', 'certainty', 'center' or 'remove', not {self.single_psu!r}.")
+
+    @property
+    def sentence(self) -> str:
+        """How the report names the method."""
+        policy = {
+            "error": "",
+            "certainty": "; strata with one PSU counted as taken with certainty",
+            "center": "; strata with one PSU centred on the mean of all PSUs",
+            "remove": "; strata with one PSU left out",
+        }[self.single_psu]
+        return f"Taylor linearisation, with-replacement PSUs within strata{policy}"
+
+
+def taylor_variance(
+    sums: AreaSums, method: Taylor, *, estimate: FloatArray | None, denominator: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Design variance and its degrees of freedom by area.
+
+    With e_hj the total of PSU j of stratum h over its records in the area, zero for a PSU without one, the variance is
+    sum_h n_h / (n_h - 1) sum_j (e_hj - mean_h)^2 / denominator^2, over all n_h PSUs of the design.
+
+    Args:
+        sums: sums by area with ``strata``.
+        method: the single-PSU policy.
+        estimate: (m,) Hájek means, so that e sums w (Y - estimate); None for a total, where e sums w Y.
+        denominator: (m,) weight sums for a Hájek mean, population sizes for a Horvitz-Thompson mean.
+
+    Returns:
+        (m,) variances, outcome units squared; (m,) degrees of freedom: PSUs minus strata with a record of the area's
+        universe.
+
+    Raises:
+        InputError: the sums hold no strata; a stratum with a single PSU under ``single_psu="error"``.
+
+    Source: Särndal, Swensson and Wretman (1992), result 5.7.1 and section 10.3 (domains); MATHS section 2.
+    """
+    strata = sums.strata
+    if strata is None:
+        raise InputError("These sums hold none by stratum: call area_sums(..., taylor=True) for Taylor linearisation.")
+    m = len(sums.labels)
+    design_psus = strata.stratum_psus[strata.stratum]
+    single = design_psus == 1
+    if method.single_psu == "error" and np.any(single):
+        _refuse_single(strata, single)
+    target = np.zeros(m) if estimate is None else np.where(sums.num_records > 0, estimate, 0.0)
+    rows = strata.recentred(target[strata.area])
+    # The PSUs without a record in the area are zeros: add them to the moments by the pairwise update.
+    zeros = (design_psus - rows.psus).astype(float)
+    squares = rows.moment_aa + rows.psus * zeros / design_psus * rows.mean_a**2
+    terms = np.where(single, 0.0, squares * design_psus / np.maximum(design_psus - 1, 1))
+    if method.single_psu == "center":
+        totals = np.bincount(strata.area, weights=rows.psus * rows.mean_a, minlength=m)
+        grand = totals / max(int(strata.stratum_psus.sum()), 1)
+        terms = np.where(single, (rows.mean_a - grand[strata.area]) ** 2, terms)
+        # A single-PSU stratum without a record of the area lies at zero, that far from the grand mean.
+        absent = np.count_nonzero(strata.stratum_psus == 1) - np.bincount(strata.area, weights=single, minlength=m)
+        extra = absent * grand**2
+    else:
+        extra = np.zeros(m)
+    counted = ~single if method.single_psu == "remove" else np.ones(len(single), dtype=bool)
+    degrees = np.bincount(strata.area[counted], weights=(rows.psus - 1.0)[counted], minlength=m)
+    safe = np.where(denominator > 0.0, denominator, 1.0)
+    return (np.bincount(strata.area, weights=terms, minlength=m) + extra) / safe**2, degrees
+
+
+def _refuse_single(strata: StratumSums, single: np.ndarray) -> None:
+    names = [strata.strata[h] for h in np.unique(strata.stratum[single])]
+    if strata.strata == ("",):
+        raise InputError("The design has a single PSU: it gives no design variance.")
+    raise complain(
+        "have a single PSU, so their variance cannot be estimated",
+        names,
+        "Merge each with a similar stratum, or choose Taylor(single_psu='center'), 'certainty' or 'remove'.",
+        noun="strata" if len(names) > 1 else "stratum",
+    )
