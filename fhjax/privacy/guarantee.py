@@ -18,7 +18,7 @@ from fhjax.privacy.rho import (
     own_area_terms,
     per_area_rho,
 )
-from fhjax.records import AreaData, Array, FayHerriotFit, Guarantees, Labels, Posterior, ReleaseGuarantee
+from fhjax.records import AreaData, Array, FayHerriotFit, FloatArray, Guarantees, Labels, Posterior, ReleaseGuarantee
 
 __all__ = ["guarantees", "joint_rho_correlated", "joint_rho_independent", "neighbours_sentence", "per_area_rho"]
 
@@ -84,6 +84,19 @@ def guarantees(
 
     Source: Das and Drechsler (2026), equations (24) to (26); MATHS section 5.
     """
+    C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
+    if model_variance_source is None:
+        given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
+        model_variance_source = "public" if given else "estimated"
+    effects = largest_effects(C, delta, search_work=search_work)
+    assumptions = assumption_sentences(data.variance_source, model_variance_source)
+    return assemble(C, delta, effects, neighbours_sentence(privacy_unit), assumptions, data.labels, X)
+
+
+def prepare(
+    data: AreaData, posterior: Posterior | FayHerriotFit, sensitivity: Any, beta_prior_precision: Any = None
+) -> tuple[Coefficients, Array, FloatArray]:
+    """The operator, the sensitivities and the covariates, checked; padded rows are made harmless."""
     labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
     psi, X = np.asarray(data.sampling_variance, dtype=float), np.asarray(data.X, dtype=float)
     delta = _sensitivity(sensitivity, labels)
@@ -92,12 +105,7 @@ def guarantees(
         psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
     C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
     _check_beta_covariance(C, X, np.asarray(posterior.beta_covariance))
-    if model_variance_source is None:
-        given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
-        model_variance_source = "public" if given else "estimated"
-    effects = largest_effects(C, delta, search_work=search_work)
-    assumptions = assumption_sentences(data.variance_source, model_variance_source)
-    return assemble(C, jnp.asarray(delta), effects, neighbours_sentence(privacy_unit), assumptions, data.labels, X)
+    return C, jnp.asarray(delta), X
 
 
 def assumption_sentences(variance_source: str, model_variance_source: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def per_area_rho(
 
     Example:
         >>> [round(float(r), 4) for r in per_area_rho([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])]
-        [0.0034, 0.0034, 0.0012]
+        [0.0034, 0.0034, 0.0013]
     """
     C = _operator(sampling_variance, model_variance, X, beta_prior_precision)
     delta = jnp.asarray(sensitivity, dtype=float)
@@ -114,7 +114,7 @@ def joint_rho_independent(
 
     Example:
         >>> round(float(joint_rho_independent([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)
-        0.003891
+        0.004006
     """
     C = _operator(sampling_variance, model_variance, X, beta_prior_precision)
     return jnp.max(independent_terms(C, jnp.asarray(sensitivity, dtype=float))[0])
