@@ -1,0 +1,224 @@
+"""Area-level input, checked while it is still plain numbers: every complaint names areas or columns and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from fhjax.errors import InputError, complain, first_few
+from fhjax.model.basis import COLLINEAR
+from fhjax.records import AreaData, DirectEstimates, FloatArray, Labels
+
+INTERCEPT = "(Intercept)"
+
+
+def area_data(
+    y: npt.ArrayLike,
+    sampling_variance: npt.ArrayLike,
+    X: npt.ArrayLike | None = None,
+    *,
+    labels: Sequence[object] | None = None,
+    columns: Sequence[str] | None = None,
+    variance_source: str = "estimated",
+    intercept: bool = True,
+    allow_zero_variance: bool = False,
+) -> AreaData:
+    """Check direct estimates, sampling variances and covariates, and gather them for a fit.
+
+    Args:
+        y: (m,) direct estimates, outcome units.
+        sampling_variance: (m,) design variances, outcome units squared, above 0.
+        X: (m, p) or (m,) covariates, without the intercept when ``intercept`` is true. None: an intercept alone.
+        labels: (m,) names of the areas, for messages; "area 1", ... when missing.
+        columns: names of the columns of ``X``; x1, x2, ... when missing.
+        variance_source: ``"estimated"`` from the same confidential data, or ``"public"``.
+        intercept: put a column of ones first.
+        allow_zero_variance: keep areas whose sampling variance is 0. Their estimate is then y exactly, their posterior
+            variance 0 and their privacy loss infinite.
+
+    Raises:
+        InputError: shapes that do not match, values that are missing or infinite, negative or zero variances, repeated
+            labels, no more areas than columns, or collinear columns.
+
+    Source: MATHS section 3.
+
+    Example:
+        >>> from fhjax.model.checks import area_data
+        >>> y, variance, age = [0.1, 0.3, 0.2, 0.4], [0.01, 0.02, 0.01, 0.02], [1.0, 2.0, 3.0, 5.0]
+        >>> data = area_data(y, variance, age, columns=["age"])
+        >>> data.columns, data.X.shape
+        (('(Intercept)', 'age'), (4, 2))
+    """
+    direct = _vector(y, "y")
+    psi = _vector(sampling_variance, "sampling_variance")
+    m = direct.shape[0]
+    if psi.shape[0] != m:
+        raise InputError(f"y has {m:,} values and sampling_variance {psi.shape[0]:,}: one of each is needed per area.")
+    covariates, names = _covariates(X, m, columns)
+    names_of_areas = _labels(labels, m)
+    if variance_source not in ("estimated", "public"):
+        raise InputError(f'variance_source must be "estimated" or "public", not {variance_source!r}.')
+
+    def refuse(bad: npt.NDArray[np.bool_], what: str, way_out: str) -> None:
+        if np.any(bad):
+            raise complain(what, names_of_areas.where(bad), way_out)
+
+    refuse(~np.isfinite(direct), "have a direct estimate y that is missing or infinite", "Leave them out.")
+    refuse(
+        ~np.isfinite(psi),
+        "have a sampling variance that is missing or infinite",
+        "Leave them out, or give a variance, for example from a generalised variance function.",
+    )
+    refuse(psi < 0, "have a negative sampling variance", "Give variances, not standard errors or logarithms.")
+    if not allow_zero_variance:
+        refuse(
+            psi == 0,
+            "have a sampling variance of 0",
+            "Leave them out, give a variance, or pass allow_zero_variance=True: their privacy loss is then infinite.",
+        )
+    refuse(
+        ~np.all(np.isfinite(covariates), axis=1),
+        "have a covariate that is missing or infinite",
+        "Fill in the covariate or leave the areas out.",
+    )
+    if intercept:
+        constant = [j for j in range(covariates.shape[1]) if m and np.all(covariates[:, j] == covariates[0, j])]
+        if constant:
+            raise InputError(
+                f"Column {names[constant[0]]!r} is constant and stands beside the intercept that is added. "
+                "Drop the column or pass intercept=False."
+            )
+        covariates = np.concatenate([np.ones((m, 1)), covariates], axis=1)
+        names = (INTERCEPT, *names)
+    if len(set(names)) != len(names):
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        raise InputError(f"Column names are repeated: {first_few(twice)}. Give each column its own name.")
+    _check_rank(covariates, names)
+    return AreaData(
+        y=jnp.asarray(direct),
+        sampling_variance=jnp.asarray(psi),
+        X=jnp.asarray(covariates),
+        labels=None if labels is None else names_of_areas,
+        columns=names,
+        variance_source=variance_source,
+    )
+
+
+def from_direct(
+    direct: DirectEstimates,
+    X: npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    intercept: bool = True,
+    allow_zero_variance: bool = False,
+) -> AreaData:
+    """The area-level input from direct survey estimates; ``X`` has a row for each of ``direct.labels``, in their order.
+
+    Args:
+        direct: m areas.
+        X: (m, p) public covariates without the intercept, or None.
+        columns: names of the columns of ``X``.
+        intercept: put a column of ones first.
+        allow_zero_variance: keep areas whose design variance is 0.
+
+    Raises:
+        InputError: as :func:`area_data`.
+
+    Example:
+        >>> import numpy as np
+        >>> from fhjax.model.checks import from_direct
+        >>> from fhjax.records import DirectEstimates, Labels
+        >>> direct = DirectEstimates(
+        ...     labels=Labels(["A", "B", "C"]), y=np.array([0.1, 0.2, 0.4]),
+        ...     sampling_variance=np.array([0.01, 0.01, 0.02]), sensitivity=np.array([0.1, 0.1, 0.1]))
+        >>> from_direct(direct).num_areas
+        3
+    """
+    return area_data(
+        direct.y,
+        direct.sampling_variance,
+        X,
+        labels=direct.labels,
+        columns=columns,
+        variance_source=direct.variance_source,
+        intercept=intercept,
+        allow_zero_variance=allow_zero_variance,
+    )
+
+
+def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
+        return np.asarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must hold numbers only: {error}.") from error
+
+
+def _vector(values: npt.ArrayLike, name: str) -> FloatArray:
+    array = _numbers(values, name)
+    if array.ndim != 1:
+        raise InputError(f"{name} must have one dimension, one value an area, not the shape {array.shape}.")
+    return array
+
+
+def _covariates(X: npt.ArrayLike | None, m: int, columns: Sequence[str] | None) -> tuple[FloatArray, tuple[str, ...]]:
+    if X is None:
+        array = np.zeros((m, 0))
+    else:
+        array = _numbers(X, "X")
+        array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[0] != m:
+        raise InputError(f"X must have one row for each of the {m:,} areas, not the shape {array.shape}.")
+    if columns is None:
+        return array, tuple(f"x{j + 1}" for j in range(array.shape[1]))
+    if isinstance(columns, str) or len(columns) != array.shape[1]:
+        count = 1 if isinstance(columns, str) else len(columns)
+        raise InputError(
+            f"X has {array.shape[1]} columns and columns has {count} names: give a list with one name for each."
+        )
+    return array, tuple(str(column) for column in columns)
+
+
+def _labels(labels: Sequence[object] | None, m: int) -> Labels:
+    if labels is None:
+        return Labels(f"area {i + 1}" for i in range(m))
+    result = labels if isinstance(labels, Labels) else Labels(labels)
+    if len(result) != m:
+        raise InputError(f"There are {m:,} areas and {len(result):,} labels: give one label for each area.")
+    if len(set(result)) != m:
+        seen: set[str] = set()
+        twice = dict.fromkeys(label for label in result if label in seen or seen.add(label))
+        raise complain("appear more than once", list(twice), "Sum or rename them: one row an area.", noun="label")
+    return result
+
+
+def _check_rank(X: FloatArray, columns: tuple[str, ...]) -> None:
+    m, p = X.shape
+    if p == 0:
+        raise InputError("There is no covariate and no intercept. Pass X, or intercept=True.")
+    if m <= p:
+        raise InputError(
+            f"{m} area{'s' if m != 1 else ''} cannot carry {p} column{'s' if p != 1 else ''}"
+            f" ({', '.join(columns)}): the model needs more areas than columns. Use fewer columns or more areas."
+        )
+    # Gram-Schmidt, twice, on columns of length 1: the share of a column that the earlier ones leave unexplained.
+    basis: list[FloatArray] = []
+    for j, name in enumerate(columns):
+        size = np.max(np.abs(X[:, j]))
+        if size == 0:
+            raise InputError(f"Column {name!r} is 0 in all areas. Drop it.")
+        v = X[:, j] / size
+        v = v / np.linalg.norm(v)
+        for q in basis * 2:
+            v = v - (q @ v) * q
+        rest = np.linalg.norm(v)
+        if rest <= COLLINEAR:
+            raise InputError(
+                f"Column {name!r} is collinear with the columns before it ({', '.join(columns[:j])}). Drop it."
+            )
+        basis.append(v / rest)
