@@ -1,0 +1,240 @@
+"""Bad input, found by one aggregate query over the records and told by area. Nothing is repaired here."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import ibis
+import pandas as pd
+
+from fhjax.errors import InputError, first_few
+from fhjax.survey.delimited import not_numeric
+
+_FLOAT_LIKE = re.compile(r"^\s*-?\d+\.0*\s*$")
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """What the checks saw on their way."""
+
+    num_records: int
+    num_missing_outcome: int
+    outcome_min: float
+    outcome_max: float
+    only_zero_one: bool
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Area codes of several columns as one, joined by ``|`` (Ibis columns or text)."""
+    label = parts[0]
+    for part in parts[1:]:
+        label = label + "|" + part
+    return label
+
+
+def by_area(table: ibis.Table, parts: Sequence[str], bounds: tuple[float, float] | None) -> pd.DataFrame:
+    """The one query: for each area, how many records break which rule."""
+    weight, y = table["weight"], table["y"]
+    counts: dict[str, Any] = {
+        "records": table.count(),
+        "weight_missing": (weight.isnull() | weight.isnan()).sum(),
+        "weight_infinite": weight.isinf().sum(),
+        "weight_negative": (weight < 0).sum(),
+        "weight_zero": (weight == 0).sum(),
+        "outcome_missing": y.isnull().sum(),
+        "outcome_infinite": y.isinf().sum(),
+        "outcome_not_01": ((y != 0) & (y != 1)).sum(),
+    }
+    if bounds is not None:
+        counts["outcome_outside"] = ((y < bounds[0]) | (y > bounds[1])).sum()
+    for role in ("stratum", "psu", "unit"):
+        if role in table.columns:
+            counts[f"{role}_missing"] = missing(table[role]).sum()
+    extremes = {"outcome_min": y.min(), "outcome_max": y.max()}
+    frame = table.group_by(list(parts)).aggregate(**counts, **extremes).to_pandas()
+    for name in counts:
+        frame[name] = pd.to_numeric(frame[name]).fillna(0).astype("int64")
+    return frame.sort_values(list(parts), ignore_index=True)
+
+
+def missing(column: Any) -> Any:
+    """Null, or text without a visible character."""
+    return column.isnull() | (column.strip() == "") if column.type().is_string() else column.isnull()
+
+
+def check_records(
+    table: ibis.Table,
+    parts: Sequence[str],
+    *,
+    area: Sequence[str],
+    names: dict[str, str],
+    bounds: tuple[float, float] | None,
+) -> Summary:
+    """Look at all records and refuse the first kind of bad input.
+
+    Parameters
+    ----------
+    table
+        Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum, psu, unit.
+    area, names
+        What the user calls the area columns, and the other roles.
+    bounds
+        Declared bounds of the outcome, or None when none were declared.
+
+    Raises
+    ------
+    InputError
+        No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata, PSUs or units;
+        no observed outcome; outcomes outside the declared bounds.
+    """
+    frame = by_area(table, parts, bounds)
+    total = int(frame["records"].sum()) if len(frame) else 0
+    if total == 0:
+        raise InputError("There is no record: the file has no rows, or the filter dropped them all.")
+    _check_codes(frame, parts, area, total)
+    labels = joined([frame[part].astype(str) for part in parts])
+
+    def refuse(column: str, what: str, way_out: str) -> None:
+        bad = frame[column] > 0
+        count = int(frame.loc[bad, column].sum())
+        if count:
+            where = "area" if bad.sum() == 1 else f"{int(bad.sum()):,} areas"
+            verb = "record has" if count == 1 else "records have"
+            raise InputError(
+                f"{count:,} of {total:,} {verb} {what}, in {where} {first_few(list(labels[bad]))}. {way_out}"
+            )
+
+    weight = names["weight"]
+    drop = f"Correct them, or drop the records with a filter (where={weight + ' > 0'!r})."
+    refuse("weight_missing", f"a missing weight ({weight})", drop)
+    refuse("weight_negative", f"a negative weight ({weight})", drop)
+    refuse("weight_zero", f"a weight of zero ({weight})", drop)
+    refuse("weight_infinite", f"an infinite weight ({weight})", "Correct them.")
+    for role, word in (("stratum", "stratum"), ("psu", "PSU"), ("unit", "privacy unit")):
+        if role in names:
+            way = f"Every record needs one; a filter (where={names[role] + ' IS NOT NULL'!r}) drops those without."
+            refuse(f"{role}_missing", f"no {word} ({names[role]})", way)
+    unseen = int(frame["outcome_missing"].sum())
+    if unseen == total:
+        raise InputError(
+            f"The outcome {names['y']!r} is missing in all {total:,} records, so nothing can be estimated. "
+            "Check the column, or the columns its expression reads."
+        )
+    refuse("outcome_infinite", f"an infinite outcome ({names['y']})", "Correct them.")
+    low, high = float(frame["outcome_min"].min()), float(frame["outcome_max"].max())
+    if bounds is not None:
+        refuse(
+            "outcome_outside",
+            f"an outcome ({names['y']}) outside the declared bounds {bounds[0]:g} to {bounds[1]:g}",
+            f"The outcomes run from {low:g} to {high:g}. Declare bounds that hold for every possible respondent, or "
+            "limit the outcome yourself in its expression; it is never clipped silently.",
+        )
+    return Summary(total, unseen, low, high, int(frame["outcome_not_01"].sum()) == 0)
+
+
+def _check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str], total: int) -> None:
+    for part, name in zip(parts, area, strict=True):
+        codes = frame[part]
+        blank = codes.isna() | (codes.astype("string").fillna("").str.strip() == "")
+        if blank.any():
+            count = int(frame.loc[blank, "records"].sum())
+            raise InputError(
+                f"{count:,} of {total:,} records have no area code ({name}). Every record belongs to an area; a filter "
+                f"(where={name + ' IS NOT NULL'!r}, or trim({name}) <> '' for blanks) drops those without."
+            )
+        refuse_float_like(codes, frame["records"], name, "area")
+        if len(parts) > 1 and (bars := codes[codes.str.contains("|", regex=False)]).size:
+            raise InputError(
+                f"{bars.nunique()} codes of the area column {name!r} contain '|', which joins the codes of several area "
+                f"columns: {first_few(sorted(set(bars)))}. Replace it with an expression such as "
+                f"replace({name}, '|', '/')."
+            )
+
+
+def refuse_float_like(codes: pd.Series, records: pd.Series, name: str, role: str) -> None:
+    """Codes such as ``532079.0``: a reader once took them for numbers, and leading zeros may be gone too."""
+    bad = codes.astype("string").str.match(_FLOAT_LIKE).fillna(False)
+    if bad.any():
+        found = sorted(set(codes[bad]))
+        raise InputError(
+            f"{len(found):,} {role} codes in {name!r} ({int(records[bad].sum()):,} records) look like numbers with a "
+            f"decimal point: {first_few(found)}. Some program took the codes for numbers. Read them from the original "
+            f"file, or use the expression CAST(CAST({name} AS DOUBLE) AS BIGINT) if no leading zeros are lost."
+        )
+
+
+def check_strata(table: ibis.Table, name: str) -> None:
+    """Refuse float-like codes of strata."""
+    frame = table.group_by("stratum").aggregate(records=table.count()).to_pandas()
+    refuse_float_like(frame["stratum"], frame["records"], name, "stratum")
+
+
+def check_whole(table: ibis.Table, columns: dict[str, tuple[str, str]]) -> None:
+    """Codes stored as floating point must be whole numbers. ``columns`` maps column -> (role, name) in words."""
+    if not columns:
+        return
+    counts = {f"n{i}": (table[name] != table[name].floor()).sum() for i, name in enumerate(columns)}
+    row = table.aggregate(**counts).to_pandas().iloc[0]
+    for i, (name, (role, shown)) in enumerate(columns.items()):
+        count = 0 if pd.isna(row[f"n{i}"]) else int(row[f"n{i}"])
+        if count:
+            examples = (
+                table.filter(table[name] != table[name].floor()).select(name).distinct().limit(5).to_pandas()[name]
+            )
+            raise InputError(
+                f"The {role} column {shown!r} holds {count:,} numbers that are not whole, for example "
+                f"{first_few(examples)}. Codes must be text or whole numbers."
+            )
+
+
+def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: int) -> None:
+    """Refuse missing or infinite replicate weights. Zero and negative ones are legal (the ACS has both)."""
+    sums = {}
+    for i in range(1, len(replicates) + 1):
+        column = table[f"rep_{i}"]
+        # A NaN or an infinity makes the sum one, which is cheaper than asking each value.
+        sums[f"count_{i}"], sums[f"sum_{i}"] = column.count(), column.sum()
+    row = table.aggregate(**sums).to_pandas().iloc[0]
+    absent = {
+        name: num_records - int(row[f"count_{i}"])
+        for i, name in enumerate(replicates, 1)
+        if int(row[f"count_{i}"]) < num_records
+    }
+    if absent:
+        raise InputError(
+            f"{len(absent)} of {len(replicates)} replicate weight columns have missing values ({sum(absent.values()):,} in "
+            f"all): {first_few(absent)}. A missing replicate weight is not a zero; correct them, or leave the records out "
+            "with a filter."
+        )
+    strange = [name for i, name in enumerate(replicates, 1) if not math.isfinite(float(row[f"sum_{i}"]))]
+    if strange:
+        raise InputError(
+            f"{len(strange)} of {len(replicates)} replicate weight columns hold undefined or infinite values: "
+            f"{first_few(strange)}. Correct them."
+        )
+
+
+def refuse_text(table: ibis.Table, column: str, role: str, shown: str) -> None:
+    """The error for a text column where numbers are needed, with the values that are not numbers."""
+    frame = table.group_by(column).aggregate(records=table.count()).to_pandas()
+    total = int(frame["records"].sum())
+    frame = frame[frame[column].notna()]
+    bad = ~frame[column].map(_is_number).astype(bool)
+    if bad.any():
+        count = int(frame.loc[bad, "records"].sum())
+        raise not_numeric(role, shown, sorted(frame.loc[bad, column])[:5], count, total)
+    raise InputError(
+        f"The {role} column {shown!r} holds numbers stored as text. Use the expression CAST({shown} AS DOUBLE)."
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
