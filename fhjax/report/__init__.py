@@ -1,1 +1,7 @@
+"""Shows an assessment: a page, tables, figures and one screen of text. It never computes beyond quantiles and ratios."""
 
+from fhjax.report.provenance import collect_provenance
+from fhjax.report.statement import statement, text_summary
+from fhjax.report.write import ReportFiles, write_report
+
+__all__ = ["ReportFiles", "collect_provenance", "statement", "text_summary", "write_report"]
