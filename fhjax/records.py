@@ -11,8 +11,9 @@ What was released is kept apart from what it costs: a ``Posterior`` knows nothin
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from .errors import InputError
 Array = jax.Array
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 
 def static(**kwargs: Any) -> Any:
@@ -30,10 +32,13 @@ def static(**kwargs: Any) -> Any:
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
-def record(cls):
+@typing.dataclass_transform(
+    kw_only_default=True, frozen_default=True, eq_default=False, field_specifiers=(dataclasses.field, static)
+)
+def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen dataclass and a pytree whose ``static()`` fields are hashable metadata."""
     cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
-    fields = dataclasses.fields(cls)
+    fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     meta = [field.name for field in fields if field.metadata.get("static")]
     data = [field.name for field in fields if not field.metadata.get("static")]
     return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
@@ -41,6 +46,8 @@ def record(cls):
 
 class Labels(tuple):
     """Area labels: a tuple of text that remembers its hash, so that a million labels cost jit nothing per call."""
+
+    _hash: int
 
     def __new__(cls, labels: Iterable[object] = ()):
         self = super().__new__(cls, (str(label) for label in labels))
@@ -65,10 +72,11 @@ class Labels(tuple):
 class StratumSums:
     """Taylor linearisation's table: one row for each pair (area, stratum) that has a record in the universe.
 
-    Within a row every PSU has a centred total a = sum w (Y - centre) and a weight sum b = sum w, over its records in the
-    area's universe. The rows hold their means and centred second moments over those PSUs; PSUs of the stratum without a
-    record there have a = b = 0 and are counted by ``stratum_psus``. Any residual total sum w (Y - y) is a + (centre - y) b,
-    so the table serves every estimate y, and no digits are lost because the centre is the area's own mean.
+    Within a row every PSU has a centred total a = sum w (Y - centre) and a weight sum b = sum w, over its records in
+    the area's universe. The rows hold their means and centred second moments over those PSUs; PSUs of the stratum
+    without a record there have a = b = 0 and are counted by ``stratum_psus``. Any residual total sum w (Y - y) is
+    a + (centre - y) b, so the table serves every estimate y, and no digits are lost because the centre is the area's
+    own mean.
     """
 
     strata: Labels = static()  # (H,) names of the strata of the whole design

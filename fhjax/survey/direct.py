@@ -40,8 +40,8 @@ def direct_estimates(
             into totals.
         variance: how the variance is estimated. Must be named where there are replicate weights; else Taylor().
         zero_variance: what to do with areas whose variance is zero, which would make their guarantee infinite:
-            ``"error"`` refuses and names them; ``"exclude"`` moves them to ``excluded``; ``"gvf"`` replaces the variance
-            by :func:`generalised_variance`; ``"keep"`` keeps zero. The last two are flagged.
+            ``"error"`` refuses and names them; ``"exclude"`` moves them to ``excluded``; ``"gvf"`` replaces the
+            variance by :func:`generalised_variance`; ``"keep"`` keeps zero. The last two are flagged.
         variance_source: ``"public"`` if the variances are known without these records; printed on the report.
         progress: called with a sentence before each pass over the records.
 

@@ -163,8 +163,8 @@ def warn_if_spread_contradicts(sums: AreaSums, method: Replicates) -> None:
     if ratio < 0.5 or ratio > 2.0:
         warnings.warn(
             f"The replicate weights contradict the method named, {_NAMES[method.method]}: for a single record the "
-            f"variance comes out as {ratio:.3g} times what it should be. Check the method, its coefficient and that the "
-            "replicate columns are weights, not multipliers.",
+            f"variance comes out as {ratio:.3g} times what it should be. Check the method, its coefficient and that "
+            "the replicate columns are weights, not multipliers.",
             ReplicateWarning,
             stacklevel=4,
         )

@@ -13,11 +13,11 @@ from ..records import Labels, StratumSums
 WHOLE_DESIGN = ""
 
 
-def stratum_sums(table: ibis.Table, centres: ibis.Table, labels: Labels) -> StratumSums:
+def stratum_sums(table: Any, centres: Any, labels: Labels) -> StratumSums:
     """Means and centred second moments of PSU totals by area and stratum (see :class:`fhjax.records.StratumSums`).
 
-    ``centres`` has the columns centre_area and centre. Without a stratum column the design is one stratum; without a PSU
-    column each record is its own PSU. PSU names are nested in strata. PSUs whose outcomes are all missing count in
+    ``centres`` has the columns centre_area and centre. Without a stratum column the design is one stratum; without a
+    PSU column each record is its own PSU. PSU names are nested in strata. PSUs whose outcomes are all missing count in
     ``stratum_psus``: they were drawn, they only have nothing to add.
     """
     columns = [name for name in ("area", "weight", "y", "stratum", "psu") if name in table.columns]
@@ -76,6 +76,6 @@ def stratum_sums(table: ibis.Table, centres: ibis.Table, labels: Labels) -> Stra
     )
 
 
-def _columns(expression: ibis.Table) -> dict[str, Any]:
+def _columns(expression: Any) -> dict[str, Any]:
     table = expression.to_pyarrow()
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}

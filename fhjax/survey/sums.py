@@ -85,13 +85,13 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
     )
 
 
-def _fetch(expression: ibis.Table) -> dict[str, np.ndarray]:
+def _fetch(expression: Any) -> dict[str, np.ndarray]:
     """Run an aggregation and return its columns as arrays: text and missing numbers as Python objects and NaN."""
     table = expression.to_pyarrow()
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
-def _grouped_sums(table: ibis.Table, replicates: list[str], *, discrete: bool) -> ibis.Table:
+def _grouped_sums(table: Any, replicates: list[str], *, discrete: bool) -> Any:
     """Sums by area and outcome value, or by area and whether the outcome is observed."""
     y = table.y
     key = y if discrete else y.notnull()
@@ -175,14 +175,14 @@ def _in_label_order(labels: Labels, area: np.ndarray, values: np.ndarray) -> Flo
     return ordered
 
 
-def _square_sums(table: ibis.Table, centres: ibis.Table, labels: Labels) -> FloatArray:
+def _square_sums(table: Any, centres: Any, labels: Labels) -> FloatArray:
     joined = table.select("area", "weight", "y").join(centres, table.area == centres.centre_area)
     deviation = joined.y - joined.centre
     rows = _fetch(joined.group_by("area").agg(squares=(joined.weight * deviation * deviation).sum()))
     return _in_label_order(labels, rows["area"], rows["squares"])
 
 
-def _replicate_deviations(table: ibis.Table, replicates: list[str]) -> FloatArray | None:
+def _replicate_deviations(table: Any, replicates: list[str]) -> FloatArray | None:
     sample = table.select("weight", *replicates).limit(SPREAD_SAMPLE)
     squares = {name: ((sample[name] - sample.weight) * (sample[name] - sample.weight)).sum() for name in replicates}
     row = _fetch(sample.aggregate(base=(sample.weight * sample.weight).sum(), **squares))
@@ -190,7 +190,7 @@ def _replicate_deviations(table: ibis.Table, replicates: list[str]) -> FloatArra
     return np.array([float(row[name][0]) for name in replicates]) / base if base > 0.0 else None
 
 
-def _max_unit_weights(table: ibis.Table, labels: Labels, column: str) -> FloatArray:
+def _max_unit_weights(table: Any, labels: Labels, column: str) -> FloatArray:
     """Largest weight sum of one privacy unit by area; a unit in two areas is refused."""
     units = table.group_by(unit=table.unit).agg(
         area=table.area.min(), last=table.area.max(), weights=table.y.notnull().ifelse(table.weight, 0.0).sum()
@@ -201,7 +201,7 @@ def _max_unit_weights(table: ibis.Table, labels: Labels, column: str) -> FloatAr
         first = _fetch(units.filter(split).order_by("unit").limit(5).select("unit"))["unit"].tolist()
         raise InputError(
             complain("have records in two areas", first + [""] * (count - len(first)), "", noun="privacy unit").args[0]
-            + f"A unit belongs to one area: the guarantee counts it once. If the ids in column {column!r} start again in "
-            "every area, combine them with the area."
+            + f"A unit belongs to one area: the guarantee counts it once. If the ids in column {column!r} start again "
+            "in every area, combine them with the area."
         )
     return _in_label_order(labels, rows["area"], rows["largest"])

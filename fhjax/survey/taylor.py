@@ -95,7 +95,7 @@ def taylor_variance(
     else:
         extra = np.zeros(m)
     counted = ~single if method.single_psu == "remove" else np.ones(len(single), dtype=bool)
-    degrees = np.bincount(strata.area[counted], weights=(rows.psus - 1.0)[counted], minlength=m)
+    degrees = np.bincount(strata.area[counted], weights=(rows.psus - 1.0)[counted], minlength=m).astype(np.float64)
     safe = np.where(denominator > 0.0, denominator, 1.0)
     return (np.bincount(strata.area, weights=terms, minlength=m) + extra) / safe**2, degrees
 

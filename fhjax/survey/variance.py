@@ -88,7 +88,8 @@ def _by_replicates(
     population: FloatArray | None,
     used: npt.NDArray[np.bool_],
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-    assert sums.replicate_weight_sums is not None and sums.replicate_outcome_sums is not None
+    assert sums.replicate_weight_sums is not None
+    assert sums.replicate_outcome_sums is not None
     warn_if_spread_contradicts(sums, method)
     undefined = np.zeros(len(used), dtype=bool)
     if population is None:
