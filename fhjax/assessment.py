@@ -11,7 +11,7 @@ from fhjax.model.fit import from_direct
 from fhjax.model.posterior import posterior as posterior_of
 from fhjax.privacy.guarantee import guarantees
 from fhjax.privacy.what_if import drivers, equal_weight_rho, model_variance_changes
-from fhjax.records import Assessment, DirectEstimates
+from fhjax.records import AreaData, Array, Assessment, DirectEstimates, Drivers, Posterior
 
 
 def assess(
@@ -54,19 +54,21 @@ def assess(
     if delta is None:
         delta = default_delta(direct)
     if not 0.0 < delta < 1.0:
-        raise InputError(f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records.")
+        raise InputError(
+            f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records."
+        )
     data = from_direct(direct, X=X, columns=columns)
     fitted = fit_model(data, method=method)
     posterior = posterior_of(data, fitted)
-    result = guarantees(data, posterior, direct.sensitivity)
+    result = guarantees(data, posterior, direct.sensitivity, privacy_unit=direct.privacy_unit)
     return Assessment(
         direct=direct,
         area_data=data,
         fit=fitted,
         posterior=posterior,
         guarantees=result,
-        equal_weight_rho=equal_weight_rho(direct, data, posterior),
-        drivers=_drivers(direct, np.asarray(result.per_area_rho)),
+        equal_weight_rho=_equal_weight_rho(direct, data, posterior),
+        drivers=_drivers(direct, result.per_area_rho),
         model_variance_changes=model_variance_changes(data, posterior, direct.sensitivity),
         delta=float(delta),
     )
@@ -81,7 +83,13 @@ def default_delta(direct: DirectEstimates) -> float:
     return float(f"1e-{exponent}")
 
 
-def _drivers(direct: DirectEstimates, rho: np.ndarray):
+def _equal_weight_rho(direct: DirectEstimates, data: AreaData, posterior: Posterior) -> Array | None:
+    if direct.num_records is None or not np.isfinite(direct.outcome_range):
+        return None
+    return equal_weight_rho(data, posterior, direct.num_records, outcome_range=direct.outcome_range)
+
+
+def _drivers(direct: DirectEstimates, rho: Array) -> Drivers | None:
     ratio = direct.weight_ratio
     if ratio is None or direct.num_records is None:
         return None

@@ -20,8 +20,10 @@ MAY_IMPORT = {
     "model": FOUNDATIONS,
     "privacy": FOUNDATIONS | {"model"},
     "assessment": FOUNDATIONS | {"survey", "model", "privacy"},
-    "report": FOUNDATIONS | {"privacy", "assessment"},
-    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "report"},
+    "release": FOUNDATIONS | {"model", "privacy"},
+    "plrv": FOUNDATIONS | {"model", "privacy", "release"},
+    "report": FOUNDATIONS | {"privacy", "assessment", "plrv"},
+    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "release", "plrv", "report"},
 }
 # library -> the rooms that may import it
 LIVES_IN = {

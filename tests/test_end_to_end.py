@@ -93,7 +93,9 @@ def test_python_gives_the_same_numbers(report: Path) -> None:
     )
     assessment = fhjax.assess(fhjax.direct_estimates(survey))
     summary = json.loads((report / "summary.json").read_text())
-    assert float(assessment.guarantees.joint_correlated.rho) == pytest.approx(summary["rho_joint_correlated"], rel=1e-12)
+    assert float(assessment.guarantees.joint_correlated.rho) == pytest.approx(
+        summary["rho_joint_correlated"], rel=1e-12
+    )
     assert assessment.delta == summary["delta"] == 1e-4
 
 

@@ -13,7 +13,9 @@ from fhjax.records import DirectEstimates
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
-    parser = verbs.add_parser("direct", help="direct estimates and design variances of a survey file", description=__doc__)
+    parser = verbs.add_parser(
+        "direct", help="direct estimates and design variances of a survey file", description=__doc__
+    )
     options.add_file_options(parser, "survey file")
     options.add_survey_options(parser)
     parser.add_argument("--out", required=True, metavar="FILE.csv", help="what `fhjax fit` and `fhjax guarantee` read")

@@ -19,7 +19,9 @@ def names(text: str) -> list[str]:
 def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("file", nargs="+", metavar="FILE", help=f"{what}; several part files or a glob are read as one")
     text = parser.add_argument_group("how text files are written")
-    text.add_argument("--delimiter", metavar="CHAR", help="column separator of a text file (found by itself by default)")
+    text.add_argument(
+        "--delimiter", metavar="CHAR", help="column separator of a text file (found by itself by default)"
+    )
     text.add_argument("--decimal", metavar="CHAR", help="decimal mark of a text file (default: a point)")
     text.add_argument("--encoding", metavar="NAME", help="encoding of a text file, such as cp1252 (default: utf-8)")
 
@@ -27,7 +29,9 @@ def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
 def add_survey_options(parser: argparse.ArgumentParser) -> None:
     """The roles of a survey file's columns, and how its direct estimates and their variances are made."""
     roles = parser.add_argument_group("which column plays which part")
-    roles.add_argument("--area", required=True, metavar="COL[,COL]", help="area, one column or several; codes stay text")
+    roles.add_argument(
+        "--area", required=True, metavar="COL[,COL]", help="area, one column or several; codes stay text"
+    )
     roles.add_argument("--weight", metavar="COL", help="survey weight")
     roles.add_argument("--outcome", metavar="EXPR", help="a column, or an SQL expression such as 'POVPIP < 100'")
     roles.add_argument("--bounds", nargs=2, type=float, metavar=("LO", "HI"), help="declared bounds of one record's "
@@ -41,12 +45,16 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     direct = parser.add_argument_group("direct estimates and design variances")
     direct.add_argument("--estimator", choices=("hajek", "ht"), default="hajek")
     direct.add_argument("--population", metavar="FILE", help="known population by area, for --estimator ht")
-    direct.add_argument("--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)")
+    direct.add_argument(
+        "--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)"
+    )
     direct.add_argument("--replicate-method", choices=REPLICATE_METHODS)
     direct.add_argument("--fay", type=float, metavar="RHO", help="Fay's coefficient, for --replicate-method fay")
     direct.add_argument("--center", choices=("full", "replicates"), default="full", help="replicate deviations are "
                         "taken from the full-sample estimate (the Census formula) or from the replicate mean")  # fmt: skip
-    direct.add_argument("--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own")
+    direct.add_argument(
+        "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
+    )
     direct.add_argument("--replicate-scales", metavar="FILE", help="one factor a replicate, one number a row")
     direct.add_argument("--single-psu", choices=("error", "certainty", "center", "remove"), default="error",
                         help="what a stratum with one PSU contributes")  # fmt: skip
@@ -75,7 +83,9 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
 def add_covariate_options(parser: argparse.ArgumentParser) -> None:
     covariates = parser.add_argument_group("covariates by area (public)")
     covariates.add_argument("--covariates", metavar="FILE", help="one row an area")
-    covariates.add_argument("--covariates-area", default="area", metavar="COL[,COL]", help="its area columns (default: area)")
+    covariates.add_argument(
+        "--covariates-area", default="area", metavar="COL[,COL]", help="its area columns (default: area)"
+    )
     covariates.add_argument("--x", type=names, metavar="COL,COL", help="columns to use; an intercept is added")
 
 
@@ -134,7 +144,9 @@ def variance_from(args: argparse.Namespace):
             "names it (ACS: sdr)."
         )
     scales = None if args.replicate_scales is None else read_numbers(args.replicate_scales)
-    return Replicates(args.replicate_method, fay=args.fay, center=args.center, scale=args.replicate_scale, scales=scales)
+    return Replicates(
+        args.replicate_method, fay=args.fay, center=args.center, scale=args.replicate_scale, scales=scales
+    )
 
 
 def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:

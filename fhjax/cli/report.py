@@ -14,7 +14,9 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("report", help="survey file in, privacy report out", description=__doc__)
     options.add_file_options(parser, "survey file (CSV, Parquet, SAS, Stata, SPSS), or example:nhanes0910_cholesterol")
     options.add_survey_options(parser)
-    parser.add_argument("--area-level", action="store_true", help="FILE has one row an area: direct estimates are given")
+    parser.add_argument(
+        "--area-level", action="store_true", help="FILE has one row an area: direct estimates are given"
+    )
     options.add_area_level_options(parser, sensitivity=None)
     options.add_covariate_options(parser)
     options.add_fit_option(parser)
@@ -30,15 +32,15 @@ def run(args: argparse.Namespace) -> int:
     """Assess a file and write the report folder."""
     started = datetime.datetime.now(datetime.UTC)
     steps = Steps(4, quiet=args.quiet)
-    files = ()
     if args.area_level:
+        files = args.file
         with steps.step("reading the direct estimates"):
             direct = options.area_level_from(args)
         steps.total -= 1
     else:
         with steps.step("reading and checking the survey"):
             survey = options.open_survey_from(args)
-            files = survey.files
+            files = [{"path": file.path, "bytes": file.size, "sha256": file.sha256} for file in survey.files]
         with steps.step("direct estimates and design variances"):
             direct = options.direct_from(args, survey)
 
@@ -50,11 +52,12 @@ def run(args: argparse.Namespace) -> int:
 
     with steps.step("tables, figures, report"):
         from fhjax.report.provenance import collect_provenance
-        from fhjax.report.write import text_summary, write_report
+        from fhjax.report.statement import text_summary
+        from fhjax.report.write import write_report
 
         provenance = collect_provenance(options.configuration(args), files, started)
         written = write_report(assessment, args.out, provenance=provenance, title=args.title)
     print(text_summary(assessment))
-    print(f"\nReport: {written.html}")
+    print(f"\nReport: {written.page}")
     sys.stdout.flush()
     return 0

@@ -33,7 +33,7 @@ PACKAGES = (
 
 def collect_provenance(
     config: Mapping[str, Any],
-    files: Iterable[str | Path],
+    files: Iterable[str | Path | Mapping[str, Any]],
     started: float | datetime.datetime,
     seed: int | None = None,
 ) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def collect_provenance(
 
     Args:
         config: the options of the run, by name.
-        files: the input files (a folder stands for all files in it).
+        files: the input files (a folder stands for all files in it), or their descriptions when they are hashed already.
         started: when the run began: seconds since the epoch (``time.time()``) or an aware datetime.
         seed: the seed of the random numbers, if there were any.
 
@@ -64,7 +64,7 @@ def collect_provenance(
         {
             "config": dict(config),
             "seed": seed,
-            "files": [describe(path) for given in files for path in _expanded(Path(given))],
+            "files": [entry for given in files for entry in _descriptions(given)],
             "versions": versions(),
             "device": device(),
             "float64": _float64(),
@@ -76,6 +76,12 @@ def collect_provenance(
             "peak_memory_bytes": peak_memory(),
         }
     )
+
+
+def _descriptions(given: str | Path | Mapping[str, Any]) -> list[dict[str, Any]]:
+    if isinstance(given, Mapping):
+        return [dict(given)]
+    return [describe(path) for path in _expanded(Path(given))]
 
 
 def describe(path: Path) -> dict[str, Any]:

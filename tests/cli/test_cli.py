@@ -64,7 +64,16 @@ def test_a_fit_of_other_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     four = "\n".join(five.splitlines()[:-1])
     fit = str(tmp_path / "fit.json")
     assert main(["fit", write(tmp_path / "five.csv", five), "--out", fit]) == 0
-    argv = ["guarantee", write(tmp_path / "four.csv", four), "--fit", fit, "--delta", "1e-5", "--out", str(tmp_path / "g.csv")]
+    argv = [
+        "guarantee",
+        write(tmp_path / "four.csv", four),
+        "--fit",
+        fit,
+        "--delta",
+        "1e-5",
+        "--out",
+        str(tmp_path / "g.csv"),
+    ]
     assert main(argv) == 2
     assert "5 areas" in capsys.readouterr().err
 
