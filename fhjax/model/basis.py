@@ -24,9 +24,9 @@ def orthonormal_basis(Xt: Array) -> tuple[Array, Array, Array]:
     shares = []
     for j in range(p):
         column = Xt[j]
-        # By the largest value first: squares of 1e200 would overflow.
-        size = jnp.max(jnp.abs(column))
-        size = jnp.where(size > 0, size, 1.0)
+        # First by a power of two, which is exact, because squares of 1e200 would overflow.
+        largest = jax.lax.stop_gradient(jnp.max(jnp.abs(column)))
+        size = jnp.where(largest > 0, jnp.ldexp(jnp.ones(()), jnp.frexp(largest)[1]), 1.0)
         v = column / size
         length = jnp.sqrt(jnp.sum(v * v))
         for _ in range(2):

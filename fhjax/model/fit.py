@@ -13,7 +13,7 @@ from jax.core import Tracer
 from fhjax.errors import InputError, NumericalError, Status
 from fhjax.model.basis import COLLINEAR, orthonormal_basis
 from fhjax.model.checks import area_data, from_direct
-from fhjax.model.likelihood import Problem, inverse, marginal_variance, weighted_sums
+from fhjax.model.likelihood import Problem, inverse, marginal_variance, recentred, weighted_sums
 from fhjax.model.reductions import joint_sums, to_rows
 from fhjax.model.solve import prasad_rao, solve, with_derivative
 from fhjax.records import AreaData, FayHerriotFit
@@ -204,11 +204,7 @@ def conclude(
 ) -> FayHerriotFit:
     """Everything that follows from the model variance ``s``, back in the user's units."""
     p, count = problem.num_columns, jnp.sum(problem.live)
-    # Once more about the weighted fit, so that the residual sums do not lose digits to a far-off least squares fit.
-    (first,) = weighted_sums(s, problem, (1,))
-    centre = jax.lax.stop_gradient(inverse(first.G)[0] @ first.b)
-    fitted = centre[0] * problem.live if problem.Q is None else jnp.tensordot(centre, problem.Q, axes=1)
-    problem = problem._replace(y=problem.y - fitted)
+    problem, centre = recentred(s, problem)
     one, two = weighted_sums(s, problem, (1, 2))
     A, log_det = inverse(one.G)
     gamma = A @ one.b

@@ -106,6 +106,17 @@ def inverse(G: Array) -> tuple[Array, Array]:
     return root.T @ root, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L))) + 2.0 * jnp.sum(jnp.log(scale))
 
 
+def recentred(s: Array, problem: Problem) -> tuple[Problem, Array]:
+    """The problem with y less its fit at ``s``, and that fit's coefficients (p,), a constant to derivatives.
+
+    Every criterion is unchanged by it, but its sums no longer lose digits to a y that lies far from the fit.
+    """
+    (one,) = weighted_sums(s, problem, (1,))
+    centre = jax.lax.stop_gradient(inverse(one.G)[0] @ one.b)
+    fitted = centre[0] * problem.live if problem.Q is None else jnp.tensordot(centre, problem.Q, axes=1)
+    return problem._replace(y=problem.y - fitted), centre
+
+
 def estimating_function(s: Array, problem: Problem, method: str) -> tuple[Array, Array]:
     """The function of s whose root is the estimate, and its derivative in s."""
     if method == "moment":

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from fhjax.errors import Status
-from fhjax.model.likelihood import Problem, criterion, estimating_function, weighted_sums
+from fhjax.model.likelihood import Problem, criterion, estimating_function, recentred
 
 Array = jax.Array
 
@@ -83,13 +83,16 @@ def advance(state: Bracket, value: Array, slope: Array, tolerance: Array) -> Bra
     step = jnp.abs(new - s)
     # Rounding in the sums ends the progress of the steps before they vanish: that is convergence too.
     stalled = (step >= 0.5 * last) & (step <= 1e-7 * new) & inside
+    # And the bracket may close on that rounding with the last step just outside.
+    closed = (low > 0) & (high - low <= 1e-9 * high)
     small = inside & (step <= tolerance * jnp.maximum(new, 1e-12)) & (new > 0)
-    return Bracket(new, low, high, step, steps + 1, at_zero | small | stalled | (value == 0) & (s > 0))
+    return Bracket(new, low, high, step, steps + 1, at_zero | small | stalled | closed | (value == 0) & (s > 0))
 
 
 def solve(problem: Problem, method: str, tolerance: Array, max_steps: Array) -> tuple[Array, Array, Array]:
     """``(s, steps, status)`` by one compiled loop: for batches and derivatives."""
     begin = start(problem, method)
+    problem, _ = recentred(begin.s, problem)
 
     def body(state: Bracket) -> Bracket:
         value, slope = estimating_function(state.s, problem, method)
@@ -136,6 +139,3 @@ def _with_derivative_jvp(method, primals, tangents):
     (_, slope), (change, _) = jax.jvp(lambda data: estimating_function(root, data, method), (problem,), (dots,))
     inside = s > 0
     return root, jnp.where(inside, -change / jnp.where(inside, slope, -1.0), 0.0)
-
-
-__all__ = ["prasad_rao", "solve", "weighted_sums", "with_derivative"]
