@@ -13,6 +13,7 @@ import pandas as pd
 
 from fhjax.errors import InputError, first_few
 from fhjax.survey.delimited import not_numeric
+from fhjax.survey.workspace import to_frame
 
 _FLOAT_LIKE = re.compile(r"^\s*-?\d+\.0*\s*$")
 
@@ -26,6 +27,7 @@ class Summary:
     outcome_min: float
     outcome_max: float
     only_zero_one: bool
+    num_zero_weights: int = 0  # accepted ones: the main weight is zero, some replicate weight is not
 
 
 def joined(parts: Sequence[Any]) -> Any:
@@ -55,7 +57,7 @@ def by_area(table: ibis.Table, parts: Sequence[str], bounds: tuple[float, float]
         if role in table.columns:
             counts[f"{role}_missing"] = missing(table[role]).sum()
     extremes = {"outcome_min": y.min(), "outcome_max": y.max()}
-    frame = table.group_by(list(parts)).aggregate(**counts, **extremes).to_pandas()
+    frame = to_frame(table.group_by(list(parts)).aggregate(**counts, **extremes))
     for name in counts:
         frame[name] = pd.to_numeric(frame[name]).fillna(0).astype("int64")
     return frame.sort_values(list(parts), ignore_index=True)
@@ -73,13 +75,15 @@ def check_records(
     area: Sequence[str],
     names: dict[str, str],
     bounds: tuple[float, float] | None,
+    replicates: Sequence[str] = (),
 ) -> Summary:
     """Look at all records and refuse the first kind of bad input.
 
     Parameters
     ----------
     table
-        Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum, psu, unit.
+        Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum, psu,
+        unit and rep_1, rep_2, ...
     area, names
         What the user calls the area columns, and the other roles.
     bounds
@@ -88,31 +92,35 @@ def check_records(
     Raises
     ------
     InputError
-        No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata, PSUs or units;
-        no observed outcome; outcomes outside the declared bounds.
+        No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata, PSUs or
+        units; no observed outcome; outcomes outside the declared bounds.
     """
     frame = by_area(table, parts, bounds)
     total = int(frame["records"].sum()) if len(frame) else 0
     if total == 0:
         raise InputError("There is no record: the file has no rows, or the filter dropped them all.")
-    _check_codes(frame, parts, area, total)
+    check_codes(frame, parts, area, total)
     labels = joined([frame[part].astype(str) for part in parts])
 
     def refuse(column: str, what: str, way_out: str) -> None:
         bad = frame[column] > 0
         count = int(frame.loc[bad, column].sum())
         if count:
-            where = "area" if bad.sum() == 1 else f"{int(bad.sum()):,} areas"
-            verb = "record has" if count == 1 else "records have"
-            raise InputError(
-                f"{count:,} of {total:,} {verb} {what}, in {where} {first_few(list(labels[bad]))}. {way_out}"
-            )
+            where = "area" if bad.sum() == 1 else f"{int(bad.sum()):,} areas:"
+            verb = "has" if count == 1 else "have"
+            listed = first_few(list(labels[bad]))
+            raise InputError(f"{count:,} of {total:,} records {verb} {what}, in {where} {listed}. {way_out}")
 
     weight = names["weight"]
     drop = f"Correct them, or drop the records with a filter (where={weight + ' > 0'!r})."
     refuse("weight_missing", f"a missing weight ({weight})", drop)
     refuse("weight_negative", f"a negative weight ({weight})", drop)
-    refuse("weight_zero", f"a weight of zero ({weight})", drop)
+    num_zero = int(frame["weight_zero"].sum())
+    if num_zero and replicates:
+        # Rounded weights (ACS) can be zero for a record that counts in some replicates: it belongs to the design.
+        frame = _zero_throughout(table, parts, frame, len(replicates))
+        num_zero -= int(frame["weight_zero"].sum())
+    refuse("weight_zero", f"a weight of zero ({weight})" + " and in all replicates" * bool(replicates), drop)
     refuse("weight_infinite", f"an infinite weight ({weight})", "Correct them.")
     for role, word in (("stratum", "stratum"), ("psu", "PSU"), ("unit", "privacy unit")):
         if role in names:
@@ -133,10 +141,19 @@ def check_records(
             f"The outcomes run from {low:g} to {high:g}. Declare bounds that hold for every possible respondent, or "
             "limit the outcome yourself in its expression; it is never clipped silently.",
         )
-    return Summary(total, unseen, low, high, int(frame["outcome_not_01"].sum()) == 0)
+    return Summary(total, unseen, low, high, int(frame["outcome_not_01"].sum()) == 0, num_zero)
 
 
-def _check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str], total: int) -> None:
+def _zero_throughout(table: ibis.Table, parts: Sequence[str], frame: pd.DataFrame, replicates: int) -> pd.DataFrame:
+    """``frame`` with weight_zero counting only records whose replicate weights are all zero too."""
+    zero = table.filter([table["weight"] == 0, *(table[f"rep_{i}"] == 0 for i in range(1, replicates + 1))])
+    counts = to_frame(zero.group_by(list(parts)).aggregate(weight_zero=zero.count()))
+    merged = frame.drop(columns="weight_zero").merge(counts, on=list(parts), how="left")
+    merged["weight_zero"] = merged["weight_zero"].fillna(0).astype("int64")
+    return merged
+
+
+def check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str], total: int) -> None:
     for part, name in zip(parts, area, strict=True):
         codes = frame[part]
         blank = codes.isna() | (codes.astype("string").fillna("").str.strip() == "")
@@ -149,8 +166,8 @@ def _check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str],
         refuse_float_like(codes, frame["records"], name, "area")
         if len(parts) > 1 and (bars := codes[codes.str.contains("|", regex=False)]).size:
             raise InputError(
-                f"{bars.nunique()} codes of the area column {name!r} contain '|', which joins the codes of several area "
-                f"columns: {first_few(sorted(set(bars)))}. Replace it with an expression such as "
+                f"{bars.nunique()} codes of the area column {name!r} contain '|', which joins the codes of several "
+                f"area columns: {first_few(sorted(set(bars)))}. Replace it with an expression such as "
                 f"replace({name}, '|', '/')."
             )
 
@@ -169,7 +186,7 @@ def refuse_float_like(codes: pd.Series, records: pd.Series, name: str, role: str
 
 def check_strata(table: ibis.Table, name: str) -> None:
     """Refuse float-like codes of strata."""
-    frame = table.group_by("stratum").aggregate(records=table.count()).to_pandas()
+    frame = to_frame(table.group_by("stratum").aggregate(records=table.count()))
     refuse_float_like(frame["stratum"], frame["records"], name, "stratum")
 
 
@@ -178,13 +195,12 @@ def check_whole(table: ibis.Table, columns: dict[str, tuple[str, str]]) -> None:
     if not columns:
         return
     counts = {f"n{i}": (table[name] != table[name].floor()).sum() for i, name in enumerate(columns)}
-    row = table.aggregate(**counts).to_pandas().iloc[0]
+    row = to_frame(table.aggregate(**counts)).iloc[0]
     for i, (name, (role, shown)) in enumerate(columns.items()):
         count = 0 if pd.isna(row[f"n{i}"]) else int(row[f"n{i}"])
         if count:
-            examples = (
-                table.filter(table[name] != table[name].floor()).select(name).distinct().limit(5).to_pandas()[name]
-            )
+            broken = table.filter(table[name] != table[name].floor())
+            examples = to_frame(broken.select(name).distinct().limit(5))[name]
             raise InputError(
                 f"The {role} column {shown!r} holds {count:,} numbers that are not whole, for example "
                 f"{first_few(examples)}. Codes must be text or whole numbers."
@@ -198,7 +214,7 @@ def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: 
         column = table[f"rep_{i}"]
         # A NaN or an infinity makes the sum one, which is cheaper than asking each value.
         sums[f"count_{i}"], sums[f"sum_{i}"] = column.count(), column.sum()
-    row = table.aggregate(**sums).to_pandas().iloc[0]
+    row = to_frame(table.aggregate(**sums)).iloc[0]
     absent = {
         name: num_records - int(row[f"count_{i}"])
         for i, name in enumerate(replicates, 1)
@@ -206,9 +222,9 @@ def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: 
     }
     if absent:
         raise InputError(
-            f"{len(absent)} of {len(replicates)} replicate weight columns have missing values ({sum(absent.values()):,} in "
-            f"all): {first_few(absent)}. A missing replicate weight is not a zero; correct them, or leave the records out "
-            "with a filter."
+            f"{len(absent)} of {len(replicates)} replicate weight columns have missing values "
+            f"({sum(absent.values()):,} in all): {first_few(absent)}. A missing replicate weight is not a zero: "
+            "correct them, or leave the records out with a filter."
         )
     strange = [name for i, name in enumerate(replicates, 1) if not math.isfinite(float(row[f"sum_{i}"]))]
     if strange:
@@ -220,7 +236,7 @@ def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: 
 
 def refuse_text(table: ibis.Table, column: str, role: str, shown: str) -> None:
     """The error for a text column where numbers are needed, with the values that are not numbers."""
-    frame = table.group_by(column).aggregate(records=table.count()).to_pandas()
+    frame = to_frame(table.group_by(column).aggregate(records=table.count()))
     total = int(frame["records"].sum())
     frame = frame[frame[column].notna()]
     bad = ~frame[column].map(_is_number).astype(bool)

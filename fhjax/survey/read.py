@@ -39,8 +39,8 @@ class Survey:
     """A survey as a table of records with named roles, checked, not yet summed.
 
     ``table`` has the columns area (string), weight (float64), y (float64, null where the outcome is missing) and, where
-    given, stratum (string), psu and unit (text or integers), rep_1 .. rep_R (float64). Temporary files behind it live as
-    long as the table.
+    given, stratum (string), psu and unit (text or integers), rep_1 .. rep_R (float64). Temporary files behind it live
+    as long as the table.
     """
 
     table: ibis.Table
@@ -141,18 +141,23 @@ def open_survey(
         records, recoded = _typed(raw, parsed, areas)
         yes_no = raw["y"].type().is_boolean()
         shown_area = [names[key] for key in areas]
-        summary = checks.check_records(records, areas, area=shown_area, names=names, bounds=bounds)
+        summary = checks.check_records(records, areas, area=shown_area, names=names, bounds=bounds, replicates=reps)
         if "stratum" in parsed:
             checks.check_strata(records, names["stratum"])
         if reps:
             checks.check_replicates(records, reps, summary.num_records)
+            if summary.num_zero_weights:
+                recoded.append(
+                    f"{summary.num_zero_weights:,} records have a main weight of zero but other replicate weights: "
+                    "they count in the design variance."
+                )
     binary = yes_no or summary.only_zero_one
     if bounds is None and not binary:
         raise InputError(
-            f"The outcome {outcome!r} is not yes/no, so bounds=(lo, hi) must be declared: the least and the largest value "
-            f"any respondent could have. In this file it runs from {summary.outcome_min:g} to {summary.outcome_max:g}, but "
-            "the data's own extremes are not bounds: they would give away the most extreme respondent and say nothing of "
-            "a neighbouring data set."
+            f"The outcome {outcome!r} is not yes/no, so bounds=(lo, hi) must be declared: the least and the largest "
+            f"value any respondent could have. In this file it runs from {summary.outcome_min:g} to "
+            f"{summary.outcome_max:g}, but the data's own extremes are not bounds: they would give away the most "
+            "extreme respondent and say nothing of a neighbouring data set."
         )
     others = [key for key in records.columns if key not in areas]
     table = records.select(area=checks.joined([records[key] for key in areas]), **{key: records[key] for key in others})
@@ -217,8 +222,8 @@ def engine_errors(names: dict[str, str]) -> Iterator[None]:
     except duckdb.Error as error:
         shown = ", ".join(f"{word(key)} {text!r}" for key, text in names.items() if not key.startswith("rep_"))
         raise InputError(
-            f"An expression met a value it cannot work with: {str(error).splitlines()[0]} (Roles: {shown}.) Correct the "
-            "value or use TRY_CAST; for decimal commas pass decimal=','."
+            f"An expression met a value it cannot work with: {str(error).splitlines()[0]} (Roles: {shown}.) Correct "
+            "the value or use TRY_CAST; for decimal commas pass decimal=','."
         ) from error
 
 
@@ -289,14 +294,13 @@ def _design_notes(roles: Roles, summary: checks.Summary, num_filtered: int) -> l
     notes = [f"Areas are the codes of {' and '.join(roles.area)}; the weight is {roles.weight}."]
     seen = summary.num_records - summary.num_missing_outcome
     notes.append(
-        f"The outcome is {roles.outcome}, observed in {seen:,} of {summary.num_records:,} records; the others are outside "
-        "the universe, never counted as 0."
+        f"The outcome is {roles.outcome}, observed in {seen:,} of {summary.num_records:,} records; the others are "
+        "outside the universe, never counted as 0."
     )
     if roles.where is not None:
         notes.append(f"The filter {roles.where} dropped {num_filtered:,} records before the design.")
     design = [(roles.strata, "strata"), (roles.psu, "PSUs"), (roles.unit, "privacy units")]
-    if any(text for text, _ in design):
-        notes.append("; ".join(f"the {what} are given by {text}" for text, what in design if text).replace("the", "The", 1) + ".")
+    notes += [f"The {what} are given by {text}." for text, what in design if text]
     if roles.replicates:
         notes.append(
             f"There are {len(roles.replicates)} replicate weights, {roles.replicates[0]} to {roles.replicates[-1]}."

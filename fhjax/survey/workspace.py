@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ibis
+import pandas as pd
 
 Kind = Literal["code", "number", "free"]
 
@@ -69,6 +70,11 @@ class Workspace:
         name = f"source{self._count}"
         self.backend.con.register(name, data)
         return self.backend.table(name)
+
+
+def to_frame(expression: Any) -> pd.DataFrame:
+    """The result of an Ibis query as a data frame, by way of Arrow (Ibis' own way warns under pandas 3)."""
+    return expression.to_pyarrow().to_pandas()
 
 
 def fingerprint(path: Path, shown: str) -> SourceFile:
