@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "survey": FOUNDATIONS,
     "model": FOUNDATIONS,
     "privacy": FOUNDATIONS | {"model"},
+    "trim": FOUNDATIONS | {"model", "privacy"},
     "assessment": FOUNDATIONS | {"survey", "model", "privacy"},
     "release": FOUNDATIONS | {"model", "privacy"},
     "plrv": FOUNDATIONS | {"model", "privacy", "release"},
