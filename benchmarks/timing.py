@@ -36,7 +36,8 @@ def first_call(thunk: Thunk) -> float:
 def in_turn(thunks: dict[str, Thunk], *, budget: float = 6.0, least: int = 3, most: int = 25) -> dict[str, Timing]:
     """Time several thunks A B A B ... so that a drift of the machine hits all alike.
 
-    Each gets between ``least`` and ``most`` calls, as many rounds as fit into ``budget`` seconds. Call each once before.
+    Each gets between ``least`` and ``most`` calls, as many rounds as fit into ``budget`` seconds. Call each once
+    before.
     """
     seconds: dict[str, list[float]] = {name: [] for name in thunks}
     begun = time.perf_counter()

@@ -41,7 +41,9 @@ def assess(
         NumericalError: the fit did not converge.
 
     The guarantees hold for bounded neighbours (one privacy unit's outcome replaced) under the assumptions listed in
-    ``assessment.guarantees.assumptions``. Source: Das and Drechsler (2026), equations (24)-(26), and docs/derivations.md.
+    ``assessment.guarantees.assumptions``.
+
+    Source: Das and Drechsler (2026), equations (24) to (26), and docs/derivations.md.
 
     Example:
         >>> import fhjax

@@ -42,7 +42,12 @@ def run(args: argparse.Namespace) -> int:
     X, columns = options.covariates_from(args, direct)
     data = from_direct(direct, X=X, columns=columns)
     model_variance = args.model_variance if args.fit is None else _model_variance(args.fit, data)
-    result = guarantees(data, posterior(data, given(data, model_variance)), direct.sensitivity)
+    result = guarantees(
+        data,
+        posterior(data, given(data, model_variance)),
+        direct.sensitivity,
+        model_variance_source="estimated" if args.fit else "public",
+    )
     delta = args.delta if args.delta is not None else default_delta(direct)
 
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +102,8 @@ def _model_variance(path: str, data: AreaData) -> float:
         raise InputError(f"{path} is not a fit that `fhjax fit` wrote ({error}).") from error
     if num_areas != data.num_areas or columns != data.columns:
         raise InputError(
-            f"{path} was fitted to {num_areas:,} areas with columns {', '.join(columns)}; here are {data.num_areas:,} areas "
-            f"with columns {', '.join(data.columns)}. Give `fhjax guarantee` the same file and covariates as `fhjax fit`."
+            f"{path} was fitted to {num_areas:,} areas with columns {', '.join(columns)}; here are "
+            f"{data.num_areas:,} areas with columns {', '.join(data.columns)}. Give `fhjax guarantee` the same file "
+            "and covariates as `fhjax fit`."
         )
     return float(model_variance)

@@ -50,8 +50,8 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     )
     direct.add_argument("--replicate-method", choices=REPLICATE_METHODS)
     direct.add_argument("--fay", type=float, metavar="RHO", help="Fay's coefficient, for --replicate-method fay")
-    direct.add_argument("--center", choices=("full", "replicates"), default="full", help="replicate deviations are "
-                        "taken from the full-sample estimate (the Census formula) or from the replicate mean")  # fmt: skip
+    direct.add_argument("--center", choices=("full", "replicates"), default="full", help="deviations of the "
+                        "replicates are from the full-sample estimate (the Census formula) or from their mean")  # fmt: skip
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
     )

@@ -41,7 +41,7 @@ def collect_provenance(
 
     Args:
         config: the options of the run, by name.
-        files: the input files (a folder stands for all files in it), or their descriptions when they are hashed already.
+        files: the input files (a folder stands for all files in it), or descriptions of files hashed before.
         started: when the run began: seconds since the epoch (``time.time()``) or an aware datetime.
         seed: the seed of the random numbers, if there were any.
 

@@ -16,8 +16,8 @@ def write(path: Path, text: str) -> str:
 
 
 def survey(tmp_path: Path) -> str:
-    rows = [f"{a},{h},{1 + h % 3},{(a + h) % 2}" for a in (1, 2, 3, 4) for h in range(20)]
-    return write(tmp_path / "survey.csv", "area,hh,w,poor\n" + "\n".join(rows) + "\n")
+    rows = [f"{a},{h},{1 + h % 3},{(a + h) % 2},1,2,3,2" for a in (1, 2, 3, 4) for h in range(20)]
+    return write(tmp_path / "survey.csv", "area,hh,w,poor,w1,w2,w3,w4\n" + "\n".join(rows) + "\n")
 
 
 def test_doctor_says_float64(capsys: pytest.CaptureFixture[str]) -> None:
