@@ -55,7 +55,7 @@ def read_area_table(
     roles = {key: parse_role(text, origin.columns, "area") for key, text in texts.items()}
     keys = {f"number_{i}": key for i, key in enumerate(numbers)}
     roles |= {inner: parse_role(numbers[key], origin.columns, key.replace("_", " ")) for inner, key in keys.items()}
-    raw = evaluate(origin, roles)
+    raw: Any = evaluate(origin, roles)
     names = {word(key): role.text for key, role in roles.items()}
     with engine_errors(names):
         kinds = {key: raw[key].type() for key in texts}

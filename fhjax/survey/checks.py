@@ -8,7 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import ibis
 import pandas as pd
 
 from fhjax.errors import InputError, first_few
@@ -38,7 +37,7 @@ def joined(parts: Sequence[Any]) -> Any:
     return label
 
 
-def by_area(table: ibis.Table, parts: Sequence[str], bounds: tuple[float, float] | None) -> pd.DataFrame:
+def by_area(table: Any, parts: Sequence[str], bounds: tuple[float, float] | None) -> Any:
     """The one query: for each area, how many records break which rule."""
     weight, y = table["weight"], table["y"]
     counts: dict[str, Any] = {
@@ -59,7 +58,7 @@ def by_area(table: ibis.Table, parts: Sequence[str], bounds: tuple[float, float]
     extremes = {"outcome_min": y.min(), "outcome_max": y.max()}
     frame = to_frame(table.group_by(list(parts)).aggregate(**counts, **extremes))
     for name in counts:
-        frame[name] = pd.to_numeric(frame[name]).fillna(0).astype("int64")
+        frame[name] = frame[name].fillna(0).astype("int64")
     return frame.sort_values(list(parts), ignore_index=True)
 
 
@@ -69,7 +68,7 @@ def missing(column: Any) -> Any:
 
 
 def check_records(
-    table: ibis.Table,
+    table: Any,
     parts: Sequence[str],
     *,
     area: Sequence[str],
@@ -144,7 +143,7 @@ def check_records(
     return Summary(total, unseen, low, high, int(frame["outcome_not_01"].sum()) == 0, num_zero)
 
 
-def _zero_throughout(table: ibis.Table, parts: Sequence[str], frame: pd.DataFrame, replicates: int) -> pd.DataFrame:
+def _zero_throughout(table: Any, parts: Sequence[str], frame: Any, replicates: int) -> Any:
     """``frame`` with weight_zero counting only records whose replicate weights are all zero too."""
     zero = table.filter([table["weight"] == 0, *(table[f"rep_{i}"] == 0 for i in range(1, replicates + 1))])
     counts = to_frame(zero.group_by(list(parts)).aggregate(weight_zero=zero.count()))
@@ -153,7 +152,7 @@ def _zero_throughout(table: ibis.Table, parts: Sequence[str], frame: pd.DataFram
     return merged
 
 
-def check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str], total: int) -> None:
+def check_codes(frame: Any, parts: Sequence[str], area: Sequence[str], total: int) -> None:
     for part, name in zip(parts, area, strict=True):
         codes = frame[part]
         blank = codes.isna() | (codes.astype("string").fillna("").str.strip() == "")
@@ -172,7 +171,7 @@ def check_codes(frame: pd.DataFrame, parts: Sequence[str], area: Sequence[str], 
             )
 
 
-def refuse_float_like(codes: pd.Series, records: pd.Series, name: str, role: str) -> None:
+def refuse_float_like(codes: Any, records: Any, name: str, role: str) -> None:
     """Codes such as ``532079.0``: a reader once took them for numbers, and leading zeros may be gone too."""
     bad = codes.astype("string").str.match(_FLOAT_LIKE).fillna(False)
     if bad.any():
@@ -184,13 +183,13 @@ def refuse_float_like(codes: pd.Series, records: pd.Series, name: str, role: str
         )
 
 
-def check_strata(table: ibis.Table, name: str) -> None:
+def check_strata(table: Any, name: str) -> None:
     """Refuse float-like codes of strata."""
     frame = to_frame(table.group_by("stratum").aggregate(records=table.count()))
     refuse_float_like(frame["stratum"], frame["records"], name, "stratum")
 
 
-def check_whole(table: ibis.Table, columns: dict[str, tuple[str, str]]) -> None:
+def check_whole(table: Any, columns: dict[str, tuple[str, str]]) -> None:
     """Codes stored as floating point must be whole numbers. ``columns`` maps column -> (role, name) in words."""
     if not columns:
         return
@@ -207,7 +206,7 @@ def check_whole(table: ibis.Table, columns: dict[str, tuple[str, str]]) -> None:
             )
 
 
-def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: int) -> None:
+def check_replicates(table: Any, replicates: Sequence[str], num_records: int) -> None:
     """Refuse missing or infinite replicate weights. Zero and negative ones are legal (the ACS has both)."""
     sums = {}
     for i in range(1, len(replicates) + 1):
@@ -234,7 +233,7 @@ def check_replicates(table: ibis.Table, replicates: Sequence[str], num_records: 
         )
 
 
-def refuse_text(table: ibis.Table, column: str, role: str, shown: str) -> None:
+def refuse_text(table: Any, column: str, role: str, shown: str) -> None:
     """The error for a text column where numbers are needed, with the values that are not numbers."""
     frame = to_frame(table.group_by(column).aggregate(records=table.count()))
     total = int(frame["records"].sum())

@@ -127,7 +127,7 @@ def open_survey(
         notes += rep_notes
     parsed |= {f"rep_{i}": parse_role(name, origin.columns, "replicate weight") for i, name in enumerate(reps, 1)}
 
-    raw = evaluate(origin, parsed)
+    raw: Any = evaluate(origin, parsed)
     num_filtered = 0
     if where is not None:
         if not raw["where"].type().is_boolean():
@@ -227,7 +227,7 @@ def engine_errors(names: dict[str, str]) -> Iterator[None]:
         ) from error
 
 
-def number(table: ibis.Table, key: str, role: Role) -> Any:
+def number(table: Any, key: str, role: Role) -> Any:
     """A column as float64; text is refused with examples."""
     column = table[key]
     kind = column.type()
@@ -240,7 +240,7 @@ def number(table: ibis.Table, key: str, role: Role) -> Any:
     return column.cast("float64")
 
 
-def code(table: ibis.Table, key: str, *, keep_integers: bool = False) -> Any:
+def code(table: Any, key: str, *, keep_integers: bool = False) -> Any:
     """A column of codes as text; integers stay integers where that is asked for."""
     column = table[key]
     kind = column.type()
@@ -253,7 +253,7 @@ def code(table: ibis.Table, key: str, *, keep_integers: bool = False) -> Any:
     return column if kind.is_string() else column.cast("string")
 
 
-def _typed(raw: ibis.Table, parsed: dict[str, Role], areas: Sequence[str]) -> tuple[ibis.Table, list[str]]:
+def _typed(raw: Any, parsed: dict[str, Role], areas: Sequence[str]) -> tuple[ibis.Table, list[str]]:
     """Codes as text, numbers as float64, missing outcomes as null; and notes on what that changed."""
     codes = [*areas, *(key for key in ("stratum", "psu", "unit") if key in parsed)]
     kinds = {key: raw[key].type() for key in codes}

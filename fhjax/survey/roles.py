@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from fhjax.errors import InputError, first_few
 
@@ -106,7 +107,7 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
         return Role(role, text, column, _quoted(column), (column,))
     try:
         statements = sqlglot.parse(text, dialect="duckdb")
-    except sqlglot.errors.SqlglotError as error:
+    except SqlglotError as error:
         near = near_names(text, columns)
         hint = f" Did you mean the column {near[0]!r}?" if near else ""
         raise InputError(f"The {role} {text!r} is neither a column nor an SQL expression.{hint}") from error

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ibis
-import pandas as pd
 
 Kind = Literal["code", "number", "free"]
 
@@ -72,7 +71,7 @@ class Workspace:
         return self.backend.table(name)
 
 
-def to_frame(expression: Any) -> pd.DataFrame:
+def to_frame(expression: Any) -> Any:
     """The result of an Ibis query as a data frame, by way of Arrow (Ibis' own way warns under pandas 3)."""
     return expression.to_pyarrow().to_pandas()
 
