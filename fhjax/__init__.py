@@ -35,7 +35,7 @@ _PUBLIC = {
     "Replicates": "fhjax.survey.variance",
     "Taylor": "fhjax.survey.variance",
     "direct_estimates": "fhjax.survey.direct",
-    "read_area_level": "fhjax.survey.covariates",
+    "read_area_level": "fhjax.survey.area_level",
     "read_covariates": "fhjax.survey.covariates",
     "read_population": "fhjax.survey.covariates",
     "area_data": "fhjax.model.fit",
@@ -75,7 +75,8 @@ if TYPE_CHECKING:
     from fhjax.privacy.conversion import epsilon_simple
     from fhjax.privacy.guarantee import guarantees
     from fhjax.report.write import write_report
-    from fhjax.survey.covariates import read_area_level, read_covariates, read_population
+    from fhjax.survey.area_level import read_area_level
+    from fhjax.survey.covariates import read_covariates, read_population
     from fhjax.survey.direct import direct_estimates
     from fhjax.survey.example import example
     from fhjax.survey.read import open_survey

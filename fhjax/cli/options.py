@@ -34,8 +34,13 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     )
     roles.add_argument("--weight", metavar="COL", help="survey weight")
     roles.add_argument("--outcome", metavar="EXPR", help="a column, or an SQL expression such as 'POVPIP < 100'")
-    roles.add_argument("--bounds", nargs=2, type=float, metavar=("LO", "HI"), help="declared bounds of one record's "
-                       "outcome; a yes/no outcome has 0 1 by itself")  # fmt: skip
+    roles.add_argument(
+        "--bounds",
+        nargs=2,
+        type=float,
+        metavar=("LO", "HI"),
+        help="declared bounds of one record's outcome; a yes/no outcome has 0 1 by itself",
+    )
     roles.add_argument("--where", metavar="EXPR", help="keep only these records, before the design")
     roles.add_argument("--strata", metavar="COL")
     roles.add_argument("--psu", metavar="COL", help="primary sampling unit, such as the household")
@@ -50,34 +55,61 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     )
     direct.add_argument("--replicate-method", choices=REPLICATE_METHODS)
     direct.add_argument("--fay", type=float, metavar="RHO", help="Fay's coefficient, for --replicate-method fay")
-    direct.add_argument("--center", choices=("full", "replicates"), default="full", help="deviations of the "
-                        "replicates are from the full-sample estimate (the Census formula) or from their mean")  # fmt: skip
+    direct.add_argument(
+        "--center",
+        choices=("full", "replicates"),
+        default="full",
+        help="deviations of the replicates are from the full-sample estimate (the Census formula) or from their mean",
+    )
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
     )
     direct.add_argument("--replicate-scales", metavar="FILE", help="one factor a replicate, one number a row")
-    direct.add_argument("--single-psu", choices=("error", "certainty", "center", "remove"), default="error",
-                        help="what a stratum with one PSU contributes")  # fmt: skip
+    direct.add_argument(
+        "--single-psu",
+        choices=("error", "certainty", "center", "remove"),
+        default="error",
+        help="what a stratum with one PSU contributes",
+    )
     add_zero_variance_option(direct)
 
 
 def add_zero_variance_option(parser: Any) -> None:
-    parser.add_argument("--zero-variance", choices=("error", "exclude", "gvf", "keep"), default="error",
-                        help="areas whose design variance is 0: stop, leave them out, use a generalised variance "
-                        "function, or keep them (their guarantee is then infinite)")  # fmt: skip
+    parser.add_argument(
+        "--zero-variance",
+        choices=("error", "exclude", "gvf", "keep"),
+        default="error",
+        help="areas whose design variance is 0: stop, leave them out, use a generalised variance "
+        "function, or keep them (their guarantee is then infinite)",
+    )
 
 
 def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str | None) -> None:
     """Columns of a file with one row an area. ``sensitivity`` is the default of ``--sensitivity``."""
     columns = parser.add_argument_group("columns of a file with one row an area")
     columns.add_argument("--y", default="y", metavar="COL", help="direct estimate (default: y)")
-    columns.add_argument("--sampling-variance", default="sampling_variance", metavar="COL",
-                         help="its design variance (default: sampling_variance)")  # fmt: skip
+    columns.add_argument(
+        "--sampling-variance",
+        default="sampling_variance",
+        metavar="COL",
+        help="its design variance (default: sampling_variance)",
+    )
     columns.add_argument("--n", metavar="COL", help="number of records")
     columns.add_argument("--max-weight", metavar="COL", help="largest weight of one privacy unit")
     columns.add_argument("--weight-total", metavar="COL", help="sum of the weights")
-    columns.add_argument("--sensitivity", default=sensitivity, metavar="COL", help="largest change of y from one "
-                         "privacy unit, instead of --max-weight and --weight-total")  # fmt: skip
+    columns.add_argument(
+        "--sensitivity",
+        default=sensitivity,
+        metavar="COL",
+        help="largest change of y from one privacy unit, instead of --max-weight and --weight-total",
+    )
+    columns.add_argument(
+        "--variance-source",
+        choices=("estimated", "public"),
+        default="estimated",
+        help="where the sampling variances come from: estimated from the same confidential data (then they are "
+        "assumed to be invariants), or public numbers",
+    )
 
 
 def add_covariate_options(parser: argparse.ArgumentParser) -> None:
@@ -90,16 +122,25 @@ def add_covariate_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fit_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--fit", dest="method", choices=("reml", "ml", "moment", "pr"), default="reml",
-                        help="how the model variance is estimated (default: reml)")  # fmt: skip
+    parser.add_argument(
+        "--fit",
+        dest="method",
+        choices=("reml", "ml", "moment", "pr"),
+        default="reml",
+        help="how the model variance is estimated (default: reml)",
+    )
 
 
 def add_delta_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--delta", type=float, metavar="D", help="delta of the (epsilon, delta) translation (default: "
-                        "the largest power of ten not above 1 / records)")  # fmt: skip
+    parser.add_argument(
+        "--delta",
+        type=float,
+        metavar="D",
+        help="delta of the (epsilon, delta) translation (default: the largest power of ten not above 1 / records)",
+    )
 
 
-def text_options(args: argparse.Namespace) -> dict[str, str | None]:
+def text_options(args: argparse.Namespace) -> dict[str, Any]:
     return {"delimiter": args.delimiter, "decimal": args.decimal, "encoding": args.encoding}
 
 
@@ -109,8 +150,10 @@ def open_survey_from(args: argparse.Namespace):
 
     for option in ("weight", "outcome"):
         if getattr(args, option) is None:
-            raise InputError(f"--{option} is needed for a survey file (one row a record). A file with one row an area "
-                             "is read with --area-level.")  # fmt: skip
+            raise InputError(
+                f"--{option} is needed for a survey file (one row a record). A file with one row an area "
+                "is read with --area-level."
+            )
     return open_survey(
         args.file,
         area=names(args.area),
@@ -173,7 +216,7 @@ def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:
 
 def area_level_from(args: argparse.Namespace) -> DirectEstimates:
     """Direct estimates read from a file with one row an area."""
-    from fhjax.survey.covariates import read_area_level
+    from fhjax.survey.area_level import read_area_level
 
     by_weights = args.max_weight is not None or args.weight_total is not None
     bounds = getattr(args, "bounds", None)
@@ -188,6 +231,7 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
         sensitivity=None if by_weights else args.sensitivity,
         outcome_range=(bounds[1] - bounds[0]) if bounds else 1.0,
         zero_variance=args.zero_variance,
+        variance_source=args.variance_source,
         **text_options(args),
     )
 

@@ -22,8 +22,12 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_fit_option(parser)
     options.add_delta_option(parser)
     parser.add_argument("--title", help="title of the report")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for areas.csv, summary.json, report.html, "
-                        "figures/ and run.json")  # fmt: skip
+    parser.add_argument(
+        "--out",
+        required=True,
+        metavar="DIR",
+        help="folder for areas.csv, summary.json, report.html, figures/ and run.json",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 
