@@ -72,5 +72,10 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
     "2 areas have a sampling variance of 0: 'A', 'B'. Pass zero_variance='exclude'."
     """
     count = len(labels)
-    plural = noun if count == 1 else (noun[:-1] + "ies" if noun.endswith("y") else noun + "s")
+    if count == 1:
+        plural = noun
+    elif noun.endswith("y"):
+        plural = noun[:-1] + "ies"
+    else:
+        plural = "strata" if noun == "stratum" else noun + "s"
     return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")

@@ -34,7 +34,8 @@ def stratum_sums(table: Any, centres: Any, labels: Labels) -> StratumSums:
         distinct = psus.select("stratum", "psu").distinct()
         design = distinct.group_by("stratum").agg(psus=distinct.count())
     else:
-        totals = joined.select("area", "stratum", a=a, b=b).filter(joined.y.notnull())
+        totals = joined.select("area", "stratum", "y", a=a, b=b)
+        totals = totals.filter(totals.y.notnull())
         design = records.group_by("stratum").agg(psus=records.count())
     rows = totals.group_by("area", "stratum").agg(
         psus=totals.count(),

@@ -105,8 +105,8 @@ def _refuse_single(strata: StratumSums, single: np.ndarray) -> None:
     if strata.strata == ("",):
         raise InputError("The design has a single PSU: it gives no design variance.")
     raise complain(
-        "have a single PSU, so their variance cannot be estimated",
+        "have a single PSU, which gives no variance",
         names,
         "Merge each with a similar stratum, or choose Taylor(single_psu='center'), 'certainty' or 'remove'.",
-        noun="strata" if len(names) > 1 else "stratum",
+        noun="stratum",
     )
