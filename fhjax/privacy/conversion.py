@@ -21,10 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax.core import Tracer
 
 from fhjax.errors import InputError, complain
 from fhjax.privacy import exact_conversion, tight_conversion
-from fhjax.privacy.exact_conversion import TINY, UNIT
+from fhjax.privacy.exact_conversion import LARGEST_RHO, TINY, UNIT
 from fhjax.records import Array, ReleaseGuarantee
 
 METHODS = ("simple", "tight", "exact")
@@ -39,7 +40,7 @@ def checked(value: ArrayLike, name: str, *, below: float = np.inf, closed: bool 
 
     ``smallest`` replaces positive numbers below it: XLA treats subnormal numbers as 0, the wrong side for rho.
     """
-    if isinstance(value, jax.core.Tracer):
+    if isinstance(value, Tracer):
         return jnp.asarray(value, jnp.float64)
     try:
         numbers = np.asarray(value, dtype=np.float64)
@@ -151,7 +152,7 @@ def epsilon_tight(rho: Rho, delta: ArrayLike) -> Array:
     Source: Canonne, Kamath and Steinke 2020, at its best order; MATHS section 6.
 
     >>> round(float(epsilon_tight(1.51, 1e-7)), 2)
-    10.56
+    10.66
     """
     return _epsilon_tight(*_together(checked_rho(rho), checked_delta(delta)))
 
@@ -314,4 +315,7 @@ def rho_for_epsilon(epsilon: ArrayLike, delta: ArrayLike, *, method: str = "simp
     True
     """
     _check_method(method)
-    return _RHO_KERNELS[method](*_together(checked(epsilon, "epsilon"), checked_delta(delta)))
+    epsilon, delta = _together(checked(epsilon, "epsilon"), checked_delta(delta))
+    # a finite budget beyond the range of the conversions is rounded down into it
+    epsilon = jnp.where(epsilon < jnp.inf, jnp.minimum(epsilon, 0.1 * LARGEST_RHO), epsilon)
+    return _RHO_KERNELS[method](epsilon, delta)

@@ -1,8 +1,8 @@
 """The exact (epsilon, delta) of one Gaussian pair: kernels, in log space, vectorised by broadcasting.
 
 N(0, 1) against N(mu, 1) with mu = sqrt(2 rho) has delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) (Balle
-and Wang 2018; MATHS section 6). With a = eps/mu - mu/2 and b = a + mu the density identity e^eps phi(b) = phi(a) turns this
-into phi(a) (R(a) - R(b)), R the Mills ratio, so that
+and Wang 2018; MATHS section 6). With a = eps/mu - mu/2 and b = a + mu the density identity e^eps phi(b) = phi(a) turns
+this into phi(a) (R(a) - R(b)), R the Mills ratio, so that
 
     log delta = -a^2/2 - log sqrt(2 pi) + log mu + log chord,    chord = (R(a) - R(b)) / mu          for a >= -1/2
     log delta = log1p(-phi(a) (R(-a) + R(b)))                                                      for a < -1/2
@@ -27,6 +27,7 @@ from fhjax.records import Array
 UNIT = float(np.finfo(np.float64).eps) / 2
 TINY = float(np.finfo(np.float64).tiny)
 LARGEST_RHO = 1e300  # beyond it mu^2 leaves the range of doubles, and the answer is infinity
+SMALLEST_RHO = 1e-280  # below it intermediate products would underflow: smaller rho are rounded up to it
 _ROUND = 8.0
 _SWITCH = -0.5
 _NEWTON_STEPS = 8
@@ -46,16 +47,24 @@ def _log_delta(mu: Array, a: Array, half_square: Array) -> tuple[Array, Array, A
     return jnp.where(near, upper, jnp.log1p(-complement)), slope, tail
 
 
+def _upper_bound_of_a(log_delta: Array) -> Array:
+    """The a with Phi(-a) = delta; inf where delta is too small for the inverse of Phi."""
+    above_half = log_delta > -0.69
+    smaller_side = jnp.where(above_half, -jnp.expm1(log_delta), jnp.exp(log_delta))
+    a = jnp.where(above_half, 1.0, -1.0) * ndtri(jnp.maximum(smaller_side, TINY))
+    return jnp.where(a > 37.0, jnp.inf, a)
+
+
 def _solve(rho: Array, log_delta: Array) -> tuple[Array, Array, Array]:
-    """epsilon rounded up and its slopes in rho and in log delta, for 0 < rho <= LARGEST_RHO and finite log delta < 0."""
+    """epsilon rounded up, its slopes in rho and log delta. Needs 0 < rho <= LARGEST_RHO and finite log delta < 0."""
     mu = jnp.sqrt(2.0 * rho)
     half = 0.5 * mu
     # delta(0) = 2 Phi(mu/2) - 1 may be below delta already
     log_delta_zero, _, _ = _log_delta(mu, -half, 0.5 * half * half)
     # To the right of the root: delta < Phi(-a), and delta < mu phi(a) for a > 0.
-    from_tail = -ndtri(jnp.maximum(jnp.exp(log_delta), TINY))
+    from_tail = _upper_bound_of_a(log_delta)
     from_density = jnp.sqrt(2.0 * jnp.maximum(jnp.minimum(jnp.log(mu) - LOG_SQRT_TWO_PI, -0.5) - log_delta, 0.0))
-    a = jnp.minimum(jnp.where(from_tail > 37.0, jnp.inf, from_tail), from_density)
+    a = jnp.minimum(from_tail, from_density)
     a = jnp.maximum(a, -half)
 
     def step(_, a):
@@ -64,7 +73,8 @@ def _solve(rho: Array, log_delta: Array) -> tuple[Array, Array, Array]:
 
     a = jax.lax.fori_loop(0, _NEWTON_STEPS, step, a)
     _, slope, tail = _log_delta(mu, a, 0.5 * a * a)
-    error_of_a = (4.0 + a * a - log_delta) / -slope
+    # log1p keeps a relative error, the sum of logarithms an absolute one
+    error_of_a = jnp.where(a >= _SWITCH, 4.0 + a * a - log_delta, (4.0 + a * a) * -log_delta) / -slope
     margin = _ROUND * UNIT * (rho + mu * jnp.abs(a) + mu * error_of_a)
     epsilon = jnp.maximum(rho + mu * a + margin, 0.0)
     positive = log_delta_zero > log_delta
@@ -76,10 +86,16 @@ def _solve(rho: Array, log_delta: Array) -> tuple[Array, Array, Array]:
     )
 
 
+def largest_epsilon(rho: Array, epsilon: Array) -> Array:
+    """epsilon, cut where log delta would leave the range of doubles: a smaller epsilon has the larger delta."""
+    return jnp.minimum(epsilon, rho + 1e150 * jnp.sqrt(rho))
+
+
 def _usable(rho: Array, log_delta: Array) -> tuple[Array, Array, Array]:
     """Where the equations mean something, and arguments that are harmless elsewhere."""
     usable = (rho > 0.0) & (rho <= LARGEST_RHO) & (log_delta < 0.0) & (log_delta > -jnp.inf)
-    return usable, jnp.where(usable, rho, 1.0), jnp.where(usable, log_delta, -1.0)
+    safe_rho = jnp.maximum(jnp.where(usable, rho, 1.0), SMALLEST_RHO)
+    return usable, safe_rho, jnp.where(usable, log_delta, -1.0)
 
 
 def _epsilon_and_slopes(rho: Array, delta: Array) -> tuple[Array, Array, Array]:
@@ -110,14 +126,14 @@ def _(primals, tangents):
 
 def _log_delta_and_slopes(rho: Array, epsilon: Array) -> tuple[Array, Array, Array]:
     usable = (rho > 0.0) & (rho <= LARGEST_RHO) & (epsilon < jnp.inf)
-    safe_rho, safe_epsilon = jnp.where(usable, rho, 1.0), jnp.where(usable, epsilon, 1.0)
+    safe_rho = jnp.maximum(jnp.where(usable, rho, 1.0), SMALLEST_RHO)
+    safe_epsilon = largest_epsilon(safe_rho, jnp.where(usable, epsilon, 1.0))
     mu = jnp.sqrt(2.0 * safe_rho)
     # eps - rho is rounded once, so a and its square keep their relative accuracy at any rho
     distance = safe_epsilon - safe_rho
     a = distance / mu
     half_square = (0.25 * distance / safe_rho) * distance
     value, slope, tail = _log_delta(mu, a, half_square)
-    value = jnp.maximum(value, -np.finfo(np.float64).max)
     # relative rounding where log delta is near 0 (delta near 1), absolute elsewhere
     size = jnp.where(a >= _SWITCH, 4.0 + half_square, -value * (4.0 + half_square))
     value = jnp.minimum(value + _ROUND * UNIT * size, 0.0)
@@ -145,14 +161,19 @@ def _(primals, tangents):
 
 
 def rho_kernel(epsilon: Array, delta: Array, lower: Array) -> Array:
-    """The largest rho whose delta at ``epsilon`` is at most ``delta``, before rounding; ``lower`` is a valid smaller one.
+    """The largest rho with delta(epsilon) at most ``delta``, before rounding; ``lower`` is a valid smaller one.
 
     Newton in u = log mu from the left: log delta is concave and increasing in u, so the iterates stay on the safe side.
     Arguments of one shape, finite, 0 < delta < 1.
     """
     log_delta = jnp.log(delta)
     # delta(eps) <= delta(0) = erf(mu / sqrt(8)) gives the second valid start, the better one when epsilon is small
-    mu = jnp.maximum(jnp.sqrt(2.0 * lower), np.sqrt(8.0) * erfinv(delta) * (1.0 - 1e-12))
+    # and delta <= Phi(-a), eps = mu a + mu^2/2 the third, the better one when delta is large
+    a = _upper_bound_of_a(log_delta)
+    root = jnp.sqrt(a * a + 2.0 * epsilon)
+    from_tail = jnp.where(a > 0.0, 2.0 * epsilon / jnp.where(a > 0.0, root + a, 1.0), root - a)
+    mu = jnp.maximum(np.sqrt(8.0) * erfinv(delta), jnp.where(jnp.isfinite(a), from_tail, 0.0)) * (1.0 - 1e-12)
+    mu = jnp.maximum(mu, jnp.sqrt(2.0 * lower))
     start = jnp.log(jnp.maximum(mu, 2.0 * jnp.sqrt(TINY)))
 
     def step(_, u):

@@ -1,8 +1,8 @@
 """The Mills ratio R(x) = (1 - Phi(x)) / phi(x) and its chords, accurate in every tail.
 
 The exact conversion is a difference of two normal tails that agree in all their leading digits when mu is small.
-Written with the Mills ratio it is phi(a) (R(a) - R(a + mu)), and the difference is taken here without cancellation: R is one
-Chebyshev series in t = (x - 5) / (x + 7), and a chord of a Chebyshev series obeys the series' own recurrence.
+Written with the Mills ratio it is phi(a) (R(a) - R(a + mu)), and the difference is taken here without cancellation: R
+is one Chebyshev series in t = (x - 5) / (x + 7), and a chord of a Chebyshev series obeys the series' own recurrence.
 
 The coefficients belong to (x + 2) R(x) on [-1, infinity): sample it in 50 digits at the 64 points whose t are
 cos(pi (j + 1/2) / 64), take the discrete cosine transform, keep 28 terms (the next one is 5e-17).

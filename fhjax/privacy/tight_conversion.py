@@ -15,12 +15,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from fhjax.privacy.exact_conversion import LARGEST_RHO, TINY, UNIT
+from fhjax.privacy.exact_conversion import LARGEST_RHO, SMALLEST_RHO, TINY, UNIT, largest_epsilon
 from fhjax.records import Array
 
 _ROUND = 8.0
 _NEWTON_STEPS = 8
-_BRACKETED_STEPS = 60
+_BRACKETED_STEPS = 40
 
 
 def best_order(rho: Array, log_inverse: Array) -> tuple[Array, Array]:
@@ -40,7 +40,8 @@ def best_order(rho: Array, log_inverse: Array) -> tuple[Array, Array]:
 def _epsilon_and_slopes(rho: Array, delta: Array) -> tuple[Array, Array, Array]:
     log_inverse = -jnp.log(delta)
     usable = (rho > 0.0) & (rho <= LARGEST_RHO) & (log_inverse > 0.0) & (log_inverse < jnp.inf)
-    safe_rho, safe_log = jnp.where(usable, rho, 1.0), jnp.where(usable, log_inverse, 1.0)
+    safe_rho = jnp.maximum(jnp.where(usable, rho, 1.0), SMALLEST_RHO)
+    safe_log = jnp.where(usable, log_inverse, 1.0)
     b, s = best_order(safe_rho, safe_log)
     gain = jnp.log1p(1.0 / b)
     value = safe_rho + safe_rho * b + (safe_log - s) / b - gain
@@ -83,24 +84,28 @@ def _bracketed_newton(function, low: Array, high: Array) -> Array:
 
 
 def _log_delta_and_slopes(rho: Array, epsilon: Array) -> tuple[Array, Array, Array]:
-    usable = (rho > 0.0) & (rho <= LARGEST_RHO) & (epsilon <= LARGEST_RHO)
-    safe_rho, safe_epsilon = jnp.where(usable, rho, 1.0), jnp.where(usable, epsilon, 1.0)
-    above = jnp.maximum(safe_epsilon - safe_rho, 0.0)
+    usable = (rho > 0.0) & (rho <= LARGEST_RHO) & (epsilon < jnp.inf)
+    safe_rho = jnp.maximum(jnp.where(usable, rho, 1.0), SMALLEST_RHO)
+    safe_epsilon = largest_epsilon(safe_rho, jnp.where(usable, epsilon, 1.0))
+    distance = safe_epsilon - safe_rho
     # stationary order: 2 rho b = (eps - rho) + log1p(1/b), where log1p(1/b) <= log 2 once b >= 1
-    top = jnp.maximum(1.0, 0.5 * (above + 0.7) / safe_rho)
-    low = jnp.minimum(safe_epsilon - safe_rho - 2.0 * safe_rho * top, jnp.log(top) - 1.0)
+    top = jnp.maximum(1.0, 0.5 * (jnp.maximum(distance, 0.0) + 0.7) / safe_rho)
+    # and log b >= -log1p(1/b) >= distance - 2 rho top, its difference taken by hand
+    low = jnp.minimum(distance - 2.0 * safe_rho, jnp.minimum(distance, 0.0) - 0.7)
 
-    def slope_of_log_delta(u):
-        b = jnp.exp(u)
-        value = safe_rho * (1.0 + 2.0 * b) - safe_epsilon - jnp.logaddexp(0.0, -u)
-        return value, 2.0 * safe_rho * b + 1.0 / (1.0 + b)
+    def mismatch(u):
+        # the logarithms of two positive sides: nearly straight in u, whichever term rules
+        b, gain = jnp.exp(u), jnp.logaddexp(0.0, -u)
+        left, right = 2.0 * safe_rho * b + jnp.maximum(-distance, 0.0), gain + jnp.maximum(distance, 0.0)
+        slope = 2.0 * safe_rho * b / left + 1.0 / (1.0 + b) / right
+        return jnp.log(left) - jnp.log(right), slope
 
-    u = _bracketed_newton(slope_of_log_delta, low, jnp.log(top))
+    u = _bracketed_newton(mismatch, low, jnp.log(top))
     b = jnp.exp(u)
     # b log1p(1/b), which tends to 0 with b
     gain = b * jnp.logaddexp(0.0, -u)
-    value = b * (safe_rho * b - (safe_epsilon - safe_rho)) - gain - jnp.log1p(b)
-    margin = _ROUND * UNIT * (b * (jnp.abs(safe_epsilon - safe_rho) + safe_rho * b) + gain + jnp.log1p(b))
+    value = b * (safe_rho * b - distance) - gain - jnp.log1p(b)
+    margin = _ROUND * UNIT * (b * (jnp.abs(distance) + safe_rho * b) + gain + jnp.log1p(b))
     value = jnp.minimum(value + margin, 0.0)
     otherwise = jnp.where((rho == 0.0) | (rho <= LARGEST_RHO), -jnp.inf, 0.0)
     return (
@@ -148,7 +153,7 @@ def rho_kernel(epsilon: Array, delta: Array) -> Array:
 
 
 def epsilon_of_curve(order: Array, divergence: Array, delta: Array) -> Array:
-    """Smallest epsilon over the last axis of a Rényi curve, rounded up. Orders > 1; infinite divergences are skipped."""
+    """Smallest epsilon over the last axis of a Rényi curve, rounded up. Orders > 1; infinite values are skipped."""
     b = order - 1.0
     log_inverse = -jnp.log(delta)[..., None]
     gain = jnp.log1p(1.0 / b)

@@ -1,25 +1,29 @@
 """What a rho means for one person: error rates of the best attack, its advantage, and how sure it can become.
 
 The attacker knows everything but which of two neighbouring data sets was used. For a Gaussian pair the test between
-them is that of N(0, 1) against N(mu, 1), mu = sqrt(2 rho) (mu-GDP; Dong, Roth and Su 2022; MATHS sections 6 and 7), so every
-number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP release bounds are given.
+them is that of N(0, 1) against N(mu, 1), mu = sqrt(2 rho) (mu-GDP; Dong, Roth and Su 2022; MATHS sections 6 and 7), so
+every number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP release bounds are
+given.
 
 Two different questions have two different answers. *How often is the best guess right?* Phi(mu/2) of the time from
-even odds. *How sure can the attacker become?* There is no limit: the privacy loss L ~ N(rho, 2 rho) is unbounded (Theorem 1),
-so a posterior probability as near 1 as you like occurs, only rarely. The bound given here is the one that holds except
-with probability delta. It uses the quantile of L and not the ``exact`` or ``tight`` epsilon, which average over how far
-L goes beyond epsilon and are exceeded by L with a probability greater than delta.
+even odds. *How sure can the attacker become?* There is no limit: the privacy loss L ~ N(rho, 2 rho) is unbounded
+(Theorem 1), so a posterior probability as near 1 as you like occurs, only rarely. The bound given here is the one that
+holds except with probability delta. It uses the quantile of L and not the ``exact`` or ``tight`` epsilon, which average
+over how far L goes beyond epsilon and are exceeded by L with a probability greater than delta.
 """
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.scipy.special import erf, ndtr, ndtri
 
 from fhjax.errors import InputError
 from fhjax.privacy.conversion import ArrayLike, Rho, checked, checked_delta, checked_rho, epsilon_simple
 from fhjax.records import Array, ReleaseGuarantee, record, static
+
+SQRT_TWO = 1.4142135623730951  # taken out of the square root, so that no rho overflows
 
 
 @record
@@ -45,7 +49,7 @@ def _is_gaussian_pair(rho: Rho, gaussian_pair: bool | None) -> bool:
 
 def _checked_prior(prior: ArrayLike) -> Array:
     prior = checked(prior, "prior", below=1.0)
-    if not isinstance(prior, jax.core.Tracer) and bool(jnp.any((prior <= 0.0) | (prior >= 1.0))):
+    if not isinstance(prior, Tracer) and bool(jnp.any((prior <= 0.0) | (prior >= 1.0))):
         raise InputError("The attacker's prior probability must lie strictly between 0 and 1.")
     return prior
 
@@ -58,7 +62,7 @@ def gaussian_mu(rho: Rho) -> Array:
     >>> float(gaussian_mu(0.5))
     1.0
     """
-    return jnp.sqrt(2.0 * checked_rho(rho))
+    return SQRT_TWO * jnp.sqrt(checked_rho(rho))
 
 
 def trade_off_curve(rho: Rho, false_positive_rate: ArrayLike) -> Array:
@@ -129,7 +133,7 @@ def best_guess_probability(rho: Rho, *, prior: ArrayLike = 0.5, gaussian_pair: b
         smaller = jnp.minimum(prior, 1.0 - prior)
         return jnp.minimum(1.0 - smaller + smaller * membership_advantage(rho, gaussian_pair=False), 1.0)
     usable = (rho > 0.0) & (rho < jnp.inf)
-    mu = jnp.sqrt(2.0 * jnp.where(usable, rho, 1.0))
+    mu = SQRT_TWO * jnp.sqrt(jnp.where(usable, rho, 1.0))
     tilt = (jnp.log(prior) - jnp.log1p(-prior)) / mu
     value = prior * ndtr(0.5 * mu + tilt) + (1.0 - prior) * ndtr(0.5 * mu - tilt)
     without_looking = jnp.maximum(prior, 1.0 - prior)
@@ -141,7 +145,8 @@ def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | N
     """The privacy loss that is exceeded with probability at most ``delta``, under the data set that is true.
 
     For a Gaussian pair L ~ N(rho, 2 rho) and this is rho + sqrt(2 rho) z, z the upper delta quantile of N(0, 1):
-    exceeded with probability exactly delta. For any rho-zCDP release it is the simple epsilon, by the tail bound that proves it.
+    exceeded with probability exactly delta. For any rho-zCDP release it is the simple epsilon, by the tail bound that
+    proves it.
 
     Args:
         rho: zCDP parameter in nats, any shape, >= 0, or a ReleaseGuarantee.
@@ -159,7 +164,7 @@ def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | N
     rho, delta = jnp.broadcast_arrays(checked_rho(rho), checked_delta(delta))
     usable = (rho > 0.0) & (rho < jnp.inf) & (delta > 0.0)
     safe_rho = jnp.where(usable, rho, 1.0)
-    value = safe_rho - jnp.sqrt(2.0 * safe_rho) * ndtri(jnp.where(usable, delta, 0.5))
+    value = safe_rho - SQRT_TWO * jnp.sqrt(safe_rho) * ndtri(jnp.where(usable, delta, 0.5))
     return jnp.where(usable, value, jnp.where(rho == 0.0, 0.0, jnp.inf))
 
 
