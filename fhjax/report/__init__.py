@@ -1,4 +1,4 @@
-"""Shows an assessment: a page, tables, figures and one screen of text. It never computes beyond quantiles and ratios."""
+"""Shows an assessment: a page, tables, figures, one screen of text. It computes no more than quantiles and ratios."""
 
 from fhjax.report.provenance import collect_provenance
 from fhjax.report.statement import statement, text_summary

@@ -36,8 +36,8 @@ def missing_outcomes(assessment: Assessment) -> str:
         return "Every record of the areas has an observed outcome, so nobody is outside the universe for lack of one."
     return (
         f"{format_count(missing)} of {format_count(missing + observed)} records of the areas "
-        f"({format_percent(missing / (missing + observed))}) have no observed outcome: they are outside the universe, and "
-        "the guarantee says nothing about whether a person answered."
+        f"({format_percent(missing / (missing + observed))}) have no observed outcome: they are outside the universe, "
+        "and the guarantee says nothing about whether a person answered."
     )
 
 
@@ -51,7 +51,7 @@ def neighbours(assessment: Assessment) -> str:
     """Which two data sets every number compares, as a sentence."""
     given = assessment.guarantees.neighbours or assessment.guarantees.joint_correlated.neighbours
     text = given.strip().rstrip(".") or (
-        f"bounded neighbours: two data sets that differ in the outcome of {unit_of(assessment)} and agree in everything else"
+        f"bounded neighbours: two data sets that differ in the outcome of {unit_of(assessment)} and in nothing else"
     )
     return f"The guarantee compares {text}."
 
@@ -62,8 +62,8 @@ def _standard(assessment: Assessment) -> list[tuple[str, str]]:
         (r"bounded neighbours", neighbours(assessment)),
         (
             r"universe",
-            "The universe is public and fixed: which records have an observed outcome, and so the list of areas, is the "
-            "same in two neighbouring data sets.",
+            "The universe is public and fixed: which records have an observed outcome, and so the list of areas, is "
+            "the same in two neighbouring data sets.",
         ),
         (r"weight", "The survey weights are public: they do not depend on anybody's outcome."),
         (r"covariate|\bX\b", "The covariates of the areas are public: they do not depend on this survey's outcomes."),
@@ -78,8 +78,8 @@ def _standard(assessment: Assessment) -> list[tuple[str, str]]:
         topics.append(
             (
                 r"invariant|held fixed",
-                "The sampling variances and the model variance are held fixed as invariants although they were estimated "
-                "from the same confidential data; what they give away themselves is not covered.",
+                "The sampling variances and the model variance are held fixed as invariants although they were "
+                "estimated from the same confidential data; what they give away themselves is not covered.",
             )
         )
     return topics

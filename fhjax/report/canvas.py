@@ -1,4 +1,4 @@
-"""What all figures share: a look that survives black-and-white print, logarithmic axes, and labels that do not collide."""
+"""What all figures share: a look that survives black-and-white print, logarithmic axes, names that do not collide."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import math
 import textwrap
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -24,7 +25,7 @@ BLACK = "#000000"
 GREY = "#6B6B6B"
 LIGHT = "#BDBDBD"
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.0,
     "axes.titlesize": 10.0,
@@ -96,22 +97,14 @@ def span(values: npt.NDArray[np.float64], room: float = 0.06) -> tuple[float, fl
     return 10 ** (low - room * spread), 10 ** (high + room * spread)
 
 
-def ident_line(axes: Axes, text: str) -> None:
-    """The line on which both axes are equal, named."""
+def ident_line(axes: Axes, text: str, *, above: bool) -> None:
+    """The line on which both axes are equal, named on the side where the points are not."""
     low = max(axes.get_xlim()[0], axes.get_ylim()[0])
     high = min(axes.get_xlim()[1], axes.get_ylim()[1])
     axes.plot([low, high], [low, high], color=BLACK, linewidth=0.9, zorder=1)
-    # where along the line its name stands: near the lower end, where few areas are
-    where = 10 ** (math.log10(low) + 0.04 * math.log10(high / low))
-    axes.annotate(
-        text,
-        (where, where),
-        xytext=(6, -2),
-        textcoords="offset points",
-        fontsize=8,
-        ha="left",
-        va="top",
-    )
+    where = 10 ** (math.log10(low) + (0.45 if above else 0.05) * math.log10(high / low))
+    offset, side, end = ((-4, 4), "right", "bottom") if above else ((6, -2), "left", "top")
+    axes.annotate(text, (where, where), xytext=offset, textcoords="offset points", fontsize=8, ha=side, va=end)
 
 
 def name_points(
@@ -143,7 +136,8 @@ def name_points(
             )
             box = text.get_window_extent(renderer)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            if inside and not any(box.overlaps(other) for other in taken) and not box.count_contains(obstacles):
+            free = not any(box.overlaps(other) for other in taken) and not box.padded(9).count_contains(obstacles)
+            if inside and free:
                 taken.append(box)
                 written += 1
                 break
@@ -191,4 +185,4 @@ def point_style(count: int) -> dict[str, object]:
 
 def percent(x: float) -> str:
     """A share with its sign: +10 %."""
-    return f"{'+' if x > 0 else ''}{format_number(100 * x, 2)} %"
+    return f"{'+' if x > 0 else ''}{format_number(100 * x, 2)} %".replace("-", "−")

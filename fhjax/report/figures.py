@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from fhjax.report.canvas import (
     titled,
 )
 from fhjax.report.numbers import format_count, format_delta, format_number, format_up
-from fhjax.report.summary import column, ratio, variance_changes
+from fhjax.report.summary import column, has, ratio, variance_changes
 
 #: Up to this many areas each is drawn by name instead of counted in a histogram.
 FEW = 12
@@ -113,10 +114,10 @@ def rho_against_design(assessment: Assessment, table: pd.DataFrame, summary: dic
         drivers = None
     rho = column(table, "rho")
     panels: list[tuple[str, str, float | None, str]] = []
-    if table["n"].notna().any():
+    if has(table, "n"):
         slope = None if drivers is None else drivers.slope_log_n
         panels.append(("n", "Records in the area, n", *_slope(slope, "slope")))
-    if table["weight_ratio"].notna().any():
+    if has(table, "weight_ratio"):
         slope = None if drivers is None else drivers.slope_log_ratio_joint
         panels.append(("weight_ratio", "Largest weight / mean weight", *_slope(slope, "slope at the same n")))
     if not panels:
@@ -136,21 +137,22 @@ def rho_against_design(assessment: Assessment, table: pd.DataFrame, summary: dic
         if slope is not None and math.isfinite(slope) and usable.sum() > 2:
             _line(axes, x[usable], rho[usable], slope)
             axes.set_title(words, fontsize=8.5, fontweight="normal")
+    title = _design_title(assessment)
+    heading = textwrap.fill(title, 76)
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=10, fontweight="bold")
     infinite_note(axes_list[-1], rho)
     for axes, (name, *_) in zip(axes_list, panels, strict=True):
         x = column(table, name)
         usable = np.isfinite(rho) & (rho > 0) & np.isfinite(x) & (x > 0)
         top = np.flatnonzero(usable)[np.argsort(-rho[usable])][:6]
         name_points(figure, axes, x, rho, top.tolist(), [str(table["area"].iloc[i]) for i in top])
-    title = _design_title(assessment)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     alt = f"Scatter of rho against {' and against '.join(panel[1].lower() for panel in panels)}, one point an area."
     return Drawing("figure2_rho_against_design", title, alt, figure)
 
 
 def conservative_against_exact(table: pd.DataFrame, summary: dict[str, Any]) -> Drawing | None:
     """Figure S1: what the bound without coefficients gives away."""
-    if not table["rho_conservative"].notna().any():
+    if not has(table, "rho_conservative"):
         return None
     factor = summary["conservative_ratio_median"]
     title = f"The conservative bound is {format_number(factor)} times the exact ρ in the median area"
@@ -167,13 +169,13 @@ def conservative_against_exact(table: pd.DataFrame, summary: dict[str, Any]) -> 
 
 def equal_weights_against_actual(table: pd.DataFrame, summary: dict[str, Any]) -> Drawing | None:
     """Figure S2: what the areas would cost if all their weights were equal."""
-    if not table["rho_equal_weight"].notna().any():
+    if not has(table, "rho_equal_weight"):
         return None
     factor = summary["equal_weight_factor_median"]
     title = f"Unequal weights multiply the median area's ρ by {format_number(factor)}"
     return _pair(
-        table, "rho_equal_weight", "ρ if the area's weights were equal", title, "figureS2_equal_weights", "no difference",
-        "rho with equal weights",
+        table, "rho_equal_weight", "ρ if the area's weights were equal", title, "figureS2_equal_weights",
+        "no difference", "rho with equal weights",
     )  # fmt: skip
 
 
@@ -210,11 +212,12 @@ def model_variance_effect(assessment: Assessment) -> Drawing | None:
     axes.axvline(0.0, color=BLACK, linewidth=0.8, zorder=1)
     axes.set_yticks(range(len(rows)), [f"{percent(row['eta'])}" for row in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
-    axes.set_ylabel("Change of σ_v²")
+    axes.set_ylabel("Change of σ_v²", labelpad=8)
     axes.set_xlabel("Relative change of an area's ρ, % (box: middle half of the areas, whiskers: all)")
     size = min(abs(row["eta"]) for row in rows)
     worst = max(max(abs(row["min"]), abs(row["max"])) for row in rows if abs(abs(row["eta"]) - size) < 1e-9)
-    title = f"A model variance that is {format_number(100 * size, 2)} % off moves no area's ρ by more than {format_up(100 * worst, 2)} %"
+    off, most = format_number(100 * size, 2), format_up(100 * worst, 2)
+    title = f"A model variance that is {off} % off moves no area's ρ by more than {most} %"
     titled(axes, title)
     alt = (
         "Box plot of the relative change of rho for "
@@ -235,10 +238,10 @@ def _pair(table: pd.DataFrame, name: str, label: str, title: str, key: str, line
     axes.scatter(x, y, **point_style(int(usable.sum())), zorder=2)
     log_axis(axes, "x")
     log_axis(axes, "y")
-    ident_line(axes, line)
+    ident_line(axes, line, above=bool(np.median(y) < np.median(x)) if len(x) else True)
     axes.set_xlabel("ρ of one area's draw")
     axes.set_ylabel(label)
-    titled(axes, title, 66)
+    titled(axes, title, 56)
     factor = np.abs(np.log(ratio(y, x)))
     infinite_note(axes, rho)
     order = np.argsort(-factor)[:6]
@@ -295,7 +298,7 @@ def _epsilon_axis(axes: Axes, delta: float, low: float, high: float) -> None:
 def _slope(interval: tuple[float, float, float] | None, words: str) -> tuple[float | None, str]:
     if interval is None:
         return None, ""
-    low, estimate, high = (format_number(float(value), 2) for value in interval)
+    low, estimate, high = (format_number(float(value), 2).replace("-", "−") for value in interval)
     return float(interval[1]), f"{words}: {estimate} (95 %: {low} to {high})"
 
 
@@ -310,7 +313,7 @@ def _design_title(assessment: Assessment) -> str:
     drivers = assessment.drivers
     if drivers is None or drivers.num_areas_used < ENOUGH:
         return "ρ by area against the design"
-    low, estimate, high = (float(value) for value in drivers.slope_log_ratio_joint)
+    low, estimate, _ = (float(value) for value in drivers.slope_log_ratio_joint)
     if low > 0:
         more = format_number(100 * (1.1**estimate - 1), 2)
         return f"Unequal weights raise ρ: at the same n, 10 % more weight ratio goes with {more} % more ρ"

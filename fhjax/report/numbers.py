@@ -17,9 +17,9 @@ INFINITE = "∞"
 def round_up(x: float, digits: int = 3) -> float:
     """The smallest number of ``digits`` significant decimal digits that is not below ``x``.
 
-    A float is an exact decimal number, so the decimal ceiling D is exact and D >= x. Rounding to the nearest float is
-    monotone and leaves x itself unchanged, hence float(D) >= x as well: neither what is printed nor what is returned
-    is ever below ``x``.
+    The decimal ceiling D is taken of the shortest decimal text that reads back as x, so that 0.1 stays 0.1. Reading a
+    decimal as the nearest float is monotone, hence float(D) >= x: what is returned, and what is printed once it is read
+    back, is never below ``x``.
 
     Args:
         x: any float; infinity and NaN are returned as they are.
@@ -73,7 +73,7 @@ def format_delta(delta: float) -> str:
 
 
 def _decimal(x: float, digits: int, rounding: str) -> Decimal:
-    return Context(prec=max(int(digits), 1), rounding=rounding).create_decimal(Decimal(x))
+    return Context(prec=max(int(digits), 1), rounding=rounding).create_decimal(repr(float(x)))
 
 
 def _text(x: float | None, digits: int, rounding: str) -> str:
@@ -101,7 +101,7 @@ def quantile(values: npt.ArrayLike, q: float) -> float:
     if ordered.size == 0:
         return math.nan
     position = q * (ordered.size - 1)
-    low = int(math.floor(position))
+    low = math.floor(position)
     share = position - low
     if share == 0.0 or ordered[low] == ordered[min(low + 1, ordered.size - 1)]:
         return float(ordered[low])

@@ -15,8 +15,8 @@ from fhjax.report.summary import summarise
 
 #: Shown on top of every report: its numbers are themselves made from confidential data.
 INTERNAL_NOTICE = (
-    "The sampling variances, the model variance, the direct estimates, the mean squared errors and the "
-    "values of ρ and ε in this document are computed from confidential data and carry no privacy guarantee of their own. What may "
+    "The direct estimates, the sampling variances, the model variance, the mean squared errors and the values of ρ and "
+    "ε in this document are computed from confidential data and carry no privacy guarantee of their own. What may "
     "leave the house is the draw, and what the assumptions below make public anyway."
 )
 
@@ -68,19 +68,20 @@ def infinite_areas(assessment: Assessment) -> str:
     parts = [f"{_listed(labels)} ({reason})" for reason, labels in reasons.items()]
     count = "1 area" if bad.size == 1 else f"{bad.size:,} areas"
     return (
-        f"No guarantee can be stated for {count}: {'; '.join(parts)}. Their ρ is infinite, and so is the ρ of every release "
-        "that contains them. Leave them out of the release, or replace their sampling variance by one that is not 0."
+        f"No guarantee can be stated for {count}: {'; '.join(parts)}. Their ρ is infinite, and so is the ρ of every "
+        "release that contains them. Leave them out of the release, or replace their sampling variance by one that is "
+        "not 0."
     )
 
 
 def _what(assessment: Assessment, summary: dict[str, Any]) -> str:
     records = summary["num_records"]
-    source = f" from {format_count(records)} survey records" if records else ""
+    source = f" from {_count(records, 'survey record')}" if records else ""
     return (
-        f"The release is one random draw of the small-area estimates of {_count(summary['num_areas'], 'area')}, made{source} by "
-        "sampling the posterior distribution of a Fay-Herriot model once. The randomness of the draw hides part of what "
-        f"{unit_of(assessment)} contributed. This statement says how much, in the terms of zero-concentrated differential "
-        "privacy (zCDP) and of (ε, δ)-differential privacy."
+        f"The release is one random draw of the small-area estimates of {_count(summary['num_areas'], 'area')}, "
+        f"made{source} by sampling the posterior distribution of a Fay-Herriot model once. The randomness of the draw "
+        f"hides part of what {unit_of(assessment)} contributed. This statement says how much, in the terms of "
+        "zero-concentrated differential privacy (zCDP) and of (ε, δ)-differential privacy."
     )
 
 
@@ -100,12 +101,13 @@ def _meaning(assessment: Assessment, summary: dict[str, Any]) -> str:
     epsilon = summary["epsilon_joint_correlated"]
     if math.isinf(epsilon):
         return ""
-    factor = math.exp(epsilon) if epsilon < 700 else math.inf
-    size = f", here about {format_up(factor, 2)}," if factor < 1e6 else ", here more than a million,"
+    factor = math.exp(min(epsilon, 700.0))
+    size = f"about {format_up(factor, 2)}" if factor < 1e6 else "more than a million"
     return (
-        f"In words: take any two neighbouring data sets and any set of results. If ε and δ are as above, the results are at "
-        f"most exp(ε) times{size} as probable under one data set as under the other, plus at most {format_delta(assessment.delta)}. "
-        "Smaller is stronger. Whether the value is small enough is a decision of policy, not of statistics."
+        "In words: take any two neighbouring data sets and any set of results. The probability that the release lies "
+        f"in that set under one data set is at most exp(ε), here {size}, times its probability under the other, plus "
+        f"at most δ = {format_delta(assessment.delta)}. Smaller is stronger. Whether the value is small enough is a "
+        "decision of policy, not of statistics."
     )
 
 
@@ -114,10 +116,11 @@ def _independent(summary: dict[str, Any]) -> str:
     if math.isinf(rho) or math.isinf(total):
         return ""
     return (
-        f"If the areas are drawn independently of one another instead, publishing all of them satisfies ρ-zCDP with "
-        f"ρ = {format_up(rho)} (ε ≤ {format_up(summary['epsilon_joint'])}). Adding up the areas' costs one by one would give "
-        f"ρ = {format_up(total)} (ε ≤ {format_up(summary['epsilon_sequential'])}), {format_number(summary['sequential_factor'])} "
-        "times as much; that sum is also a valid bound, but it ignores that a privacy unit belongs to one area."
+        "If the areas are drawn independently of one another instead, publishing all of them satisfies ρ-zCDP with "
+        f"ρ = {format_up(rho)} (ε ≤ {format_up(summary['epsilon_joint'])}). Adding up the areas' costs one by one "
+        f"would give ρ = {format_up(total)} (ε ≤ {format_up(summary['epsilon_sequential'])}), "
+        f"{format_number(summary['sequential_factor'])} times as much; that sum is a valid bound too, but it "
+        "ignores that a privacy unit belongs to one area."
     )
 
 
@@ -147,9 +150,9 @@ def _limits(assessment: Assessment) -> str:
         else ""
     )
     return (
-        f"{fixed}The guarantee is for one draw: L independent draws from the same posterior multiply ρ by L. It does not cover "
-        "publishing the posterior means, their mean squared errors, the direct estimates or this report, nor adjusting the "
-        "draw to confidential totals. Rounding, clipping or tabulating the draw does not weaken it."
+        f"{fixed}The guarantee is for one draw: L independent draws from the same posterior multiply ρ by L. It does "
+        "not cover publishing the posterior means, their mean squared errors, the direct estimates or this report, nor "
+        "adjusting the draw to confidential totals. Rounding, clipping or tabulating the draw does not weaken it."
     )
 
 

@@ -13,13 +13,18 @@ import pandas as pd
 from fhjax.errors import Status
 from fhjax.records import Assessment, ReleaseGuarantee
 from fhjax.report.areas import area_table, check_methods, epsilon_column, epsilon_of, in_areas
-from fhjax.report.numbers import quantile
 from fhjax.report.assumptions import assumptions
+from fhjax.report.numbers import quantile
 
 
 def column(table: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     """A numeric column as floats, NaN where it is missing."""
     return table[name].to_numpy(dtype=np.float64, na_value=math.nan)
+
+
+def has(table: pd.DataFrame, name: str) -> bool:
+    """Whether a column says anything about any area."""
+    return not bool(np.isnan(column(table, name)).all())
 
 
 def ratio(upper: Any, lower: Any) -> npt.NDArray[np.float64]:
@@ -126,7 +131,7 @@ def summarise(
             for name, release in releases(assessment).items()
         },
         "flags": {name: int(np.sum(marked)) for name, marked in direct.flags.items()},
-        "reading": "Internal: computed from confidential data. Unrounded; round rho and epsilon up before quoting them. "
+        "reading": "Internal: computed from confidential data. Unrounded: round rho and epsilon up to quote them. "
         'An infinite value is the text "Infinity"; an unknown one is null.',
     }
     result.update({f"epsilon_{method}": epsilons[method] for method in methods if method != "simple"})
@@ -134,7 +139,7 @@ def summarise(
 
 
 def variance_changes(assessment: Assessment) -> list[dict[str, float]]:
-    """For each eta: the median, smallest and largest relative change of rho when the model variance is (1 + eta) times."""
+    """For each eta: the median, smallest and largest relative change of rho, the model variance times 1 + eta."""
     rows = []
     for eta in sorted(assessment.model_variance_changes):
         change = in_areas(assessment, assessment.model_variance_changes[eta]).astype(np.float64)

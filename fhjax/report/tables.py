@@ -12,17 +12,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from fhjax.records import FLAGS, Assessment
-from fhjax.report.areas import epsilon_column, in_areas
+from fhjax.report.areas import in_areas
 from fhjax.report.numbers import (
     MISSING,
     format_count,
     format_number,
-    format_percent,
     format_up,
     mean,
     quantile,
 )
-from fhjax.report.summary import column, ratio, releases, variance_changes, worst_label
+from fhjax.report.summary import column, has, ratio, releases, variance_changes, worst_label
 
 #: More rows than this make a page nobody reads; areas.csv has them all.
 AREAS_SHOWN = 500
@@ -123,8 +122,8 @@ def structure_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         ("Share of other areas, r_k", *_spread(column(table, "other_areas_share"), format_number)),
     )
     note = (
-        f"For {format_count(guarantees.num_settled_by_certificate)} areas the largest influence was settled by a bound, "
-        f"for {format_count(guarantees.num_settled_by_search)} by a search over all areas."
+        f"For {format_count(guarantees.num_settled_by_certificate)} areas a bound settled whose influence is largest, "
+        f"for {format_count(guarantees.num_settled_by_search)} a search over all areas did."
     )
     if not guarantees.off_diagonal_exact:
         note += " Where no search was needed the off-diagonal ratio is an upper bound."
@@ -178,7 +177,7 @@ def weights_table(assessment: Assessment, table: pd.DataFrame) -> Table | None:
         ("ρ if its weights were equal", *_spread(equal, format_up)),
         ("Factor between them", *_spread(ratio(rho, equal), format_number)),
     )
-    note = "Equal weights: every record of an area has the area's mean weight; the sampling variances are left as they are."
+    note = "Equal weights: every record has its area's mean weight; the sampling variances are left as they are."
     return Table("weights", "The cost of unequal weights", ("", *_SPREAD_HEADER), rows, note)
 
 
@@ -314,7 +313,7 @@ def _area_rows(
 ) -> Table:
     """The ``count`` areas with the largest rho, in that order; columns that are missing everywhere are left out."""
     order = np.argsort(-column(table, "rho"), kind="stable")[:count]
-    names = [name for name in columns if name in table and bool(table[name].notna().any())]
+    names = [name for name in columns if name in table and has(table, name)]
     values = {name: column(table, name)[order] for name in names}
     labels, flags = table["area"].to_numpy()[order], table["flags"].to_numpy()[order]
     with_flags = any(flags)

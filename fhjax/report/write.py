@@ -109,6 +109,8 @@ def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, 
     pictures, paths = [], []
     with style():
         for drawing in drawings:
+            drawing.figure.draw_without_rendering()  # settle the layout once, not once a file
+            drawing.figure.set_layout_engine("none")
             png = io.BytesIO()
             drawing.figure.savefig(png, format="png", dpi=DPI)
             path = folder / f"{drawing.key}.png"

@@ -62,9 +62,23 @@ def slopes(y, *columns):
 
 
 def assessment_of(
-    labels, y, psi, *, n=None, sum_w=None, w_max=None, model_variance=0.002, delta=1e-5, flags=None, excluded=(),
-    num_missing=None, conservative=True, etas=(-0.5, -0.1, 0.1, 0.5), assumptions=ASSUMPTIONS, sensitivity=None,
-) -> Assessment:  # fmt: skip
+    labels,
+    y,
+    psi,
+    *,
+    n=None,
+    sum_w=None,
+    w_max=None,
+    model_variance=0.002,
+    delta=1e-5,
+    flags=None,
+    excluded=(),
+    num_missing=None,
+    conservative=True,
+    etas=(-0.5, -0.1, 0.1, 0.5),
+    assumptions=ASSUMPTIONS,
+    sensitivity=None,
+) -> Assessment:
     """An assessment of m areas with an intercept-only model and a given model variance."""
     y, psi = np.asarray(y, float), np.asarray(psi, float)
     m = len(y)
@@ -76,31 +90,58 @@ def assessment_of(
     s2 = model_variance
     variance, B, rho, own, own_rho, terms, off, share, attained, A = numbers(psi, s2, sensitivity)
     direct = DirectEstimates(
-        labels=labels, y=y, sampling_variance=psi, sensitivity=sensitivity, num_records=n, weight_sum=sum_w,
-        max_unit_weight=w_max, kish_n_eff=None if n is None else n / 1.8, design_effect=None if n is None else np.full(m, 1.7),
-        degrees_of_freedom=None if n is None else np.maximum(n - 1.0, 1.0), flags=flags or {}, excluded=tuple(excluded),
-        num_missing=num_missing, estimator="given" if n is None else "hajek", variance_method="Taylor linearisation",
+        labels=labels,
+        y=y,
+        sampling_variance=psi,
+        sensitivity=sensitivity,
+        num_records=n,
+        weight_sum=sum_w,
+        max_unit_weight=w_max,
+        kish_n_eff=None if n is None else n / 1.8,
+        design_effect=None if n is None else np.full(m, 1.7),
+        degrees_of_freedom=None if n is None else np.maximum(n - 1.0, 1.0),
+        flags=flags or {},
+        excluded=tuple(excluded),
+        num_missing=num_missing,
+        estimator="given" if n is None else "hajek",
+        variance_method="Taylor linearisation",
         design=("Read 1 file.", "Weights from column 'weight'."),
-    )  # fmt: skip
+    )
     beta = float(np.sum(y / (psi + s2)) / np.sum(1 / (psi + s2)))
     release = {"neighbours": NEIGHBOURS, "assumptions": assumptions}
     guarantees = Guarantees(
-        per_area_rho=rho, own_area_rho=own_rho,
+        per_area_rho=rho,
+        own_area_rho=own_rho,
         conservative_rho=np.where(variance > 0, sensitivity**2 / (2 * np.where(variance > 0, variance, 1)), np.inf)
-        if conservative else None,
-        conservative_note="It needs no coefficients." if conservative else "No valid bound without coefficients is known here.",
-        own_coefficient=own, off_diagonal_ratio=off, attained_by=attained, joint_independent_terms=terms,
+        if conservative
+        else None,
+        conservative_note="It needs no coefficients."
+        if conservative
+        else "No valid bound without coefficients is known here.",
+        own_coefficient=own,
+        off_diagonal_ratio=off,
+        attained_by=attained,
+        joint_independent_terms=terms,
         other_areas_share=share,
         joint_independent=ReleaseGuarantee(
-            rho=np.max(terms), worst_area=np.argmax(terms), release="one draw of each area, drawn independently", **release
+            rho=np.max(terms),
+            worst_area=np.argmax(terms),
+            release="one draw of each area, drawn independently",
+            **release,
         ),
         joint_correlated=ReleaseGuarantee(
-            rho=np.max(own_rho), worst_area=np.argmax(own_rho), release="one draw of all areas from their correlated posterior",
+            rho=np.max(own_rho),
+            worst_area=np.argmax(own_rho),
+            release="one draw of all areas from their correlated posterior",
             **release,
         ),
         sequential=ReleaseGuarantee(rho=np.sum(rho), worst_area=np.asarray(-1), release="areas one by one", **release),
-        sensitivity=sensitivity, num_settled_by_certificate=m, neighbours=NEIGHBOURS, assumptions=assumptions, labels=labels,
-    )  # fmt: skip
+        sensitivity=sensitivity,
+        num_settled_by_certificate=m,
+        neighbours=NEIGHBOURS,
+        assumptions=assumptions,
+        labels=labels,
+    )
     equal = drivers = None
     if n is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -109,10 +150,13 @@ def assessment_of(
         log_rho, log_n, log_ratio = np.log(rho[use]), np.log(n[use]), np.log((w_max * n / sum_w)[use])
         both = slopes(log_rho, log_ratio, log_n)
         drivers = Drivers(
-            slope_log_n=slopes(log_rho, log_n)[0], slope_log_ratio_joint=both[0], slope_log_n_joint=both[1],
+            slope_log_n=slopes(log_rho, log_n)[0],
+            slope_log_ratio_joint=both[0],
+            slope_log_n_joint=both[1],
             correlation_log_n_log_ratio=float(np.corrcoef(log_n, log_ratio)[0, 1]),
-            correlation_log_rho_log_ratio=float(np.corrcoef(log_rho, log_ratio)[0, 1]), num_areas_used=int(use.sum()),
-        )  # fmt: skip
+            correlation_log_rho_log_ratio=float(np.corrcoef(log_rho, log_ratio)[0, 1]),
+            num_areas_used=int(use.sum()),
+        )
     changes = {}
     for eta in etas:
         other = numbers(psi, s2 * (1 + eta), sensitivity)[2]
@@ -122,16 +166,32 @@ def assessment_of(
         direct=direct,
         area_data=AreaData(y=y, sampling_variance=psi, X=np.ones((m, 1)), labels=labels),
         fit=FayHerriotFit(
-            model_variance=np.asarray(s2), model_variance_se=np.asarray(s2 / 5), beta=np.array([beta]),
-            beta_covariance=np.array([[A]]), log_likelihood=np.asarray(12.5), restricted_log_likelihood=np.asarray(11.5),
-            steps=np.asarray(5), status=np.asarray(int(Status.OK if s2 > 0 else Status.AT_BOUNDARY)), num_areas=m,
+            model_variance=np.asarray(s2),
+            model_variance_se=np.asarray(s2 / 5),
+            beta=np.array([beta]),
+            beta_covariance=np.array([[A]]),
+            log_likelihood=np.asarray(12.5),
+            restricted_log_likelihood=np.asarray(11.5),
+            steps=np.asarray(5),
+            status=np.asarray(int(Status.OK if s2 > 0 else Status.AT_BOUNDARY)),
+            num_areas=m,
         ),
         posterior=Posterior(
-            mean=(1 - B) * y + B * beta, variance=variance, shrinkage=B, mse=variance * 1.01, model_variance=np.asarray(s2),
-            beta=np.array([beta]), beta_covariance=np.array([[A]]), X=np.ones((m, 1)),
+            mean=(1 - B) * y + B * beta,
+            variance=variance,
+            shrinkage=B,
+            mse=variance * 1.01,
+            model_variance=np.asarray(s2),
+            beta=np.array([beta]),
+            beta_covariance=np.array([[A]]),
+            X=np.ones((m, 1)),
         ),
-        guarantees=guarantees, equal_weight_rho=equal, drivers=drivers, model_variance_changes=changes, delta=delta,
-    )  # fmt: skip
+        guarantees=guarantees,
+        equal_weight_rho=equal,
+        drivers=drivers,
+        model_variance_changes=changes,
+        delta=delta,
+    )
 
 
 def cholesterol() -> Assessment:

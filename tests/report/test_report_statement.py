@@ -1,0 +1,75 @@
+"""The words: what they claim, with which numbers, and that they fit a screen."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+from report_stand_in import NEIGHBOURS, cholesterol, made_up
+
+from fhjax.records import ReleaseGuarantee
+from fhjax.report import statement, text_summary
+from fhjax.report.numbers import format_up
+from fhjax.report.summary import summarise
+
+
+def test_the_statement_gives_rho_epsilon_delta_and_neighbours() -> None:
+    assessment = cholesterol()
+    summary = summarise(assessment)
+    text = " ".join(statement(assessment))
+    assert f"ρ-zCDP with ρ = {format_up(summary['rho_joint_correlated'])}" in text
+    assert f"ε ≤ {format_up(summary['epsilon_joint_correlated'])}" in text
+    assert "δ = 1e-5" in text
+    assert NEIGHBOURS in text
+    assert summary["rho_max_area"] in text
+    assert "L independent draws from the same posterior multiply ρ by L" in text
+    assert "does not cover publishing the posterior means" in text
+
+
+def test_printed_privacy_numbers_are_rounded_up() -> None:
+    """A value just above 1.40 must not be quoted as 1.40."""
+    assessment = made_up(5)
+    correlated = assessment.guarantees.joint_correlated
+    release = ReleaseGuarantee(
+        rho=np.asarray(1.400001),
+        worst_area=np.asarray(0),
+        release=correlated.release,
+        neighbours=NEIGHBOURS,
+        assumptions=(),
+    )
+    guarantees = dataclasses.replace(assessment.guarantees, joint_correlated=release)
+    assessment = dataclasses.replace(assessment, guarantees=guarantees)
+    assert "ρ = 1.41" in statement(assessment)[1]
+    assert re.search(r"joint posterior\s+1\.41", text_summary(assessment))
+
+
+def test_invariants_are_mentioned_only_when_variances_were_estimated() -> None:
+    assessment = cholesterol()
+    public = dataclasses.replace(
+        assessment, direct=dataclasses.replace(assessment.direct, variance_source="public", privacy_unit="household")
+    )
+    assert "treated as fixed although" in " ".join(statement(assessment))
+    assert "treated as fixed although" not in " ".join(statement(public))
+    assert "all records that share one value of 'household'" in " ".join(statement(public))
+
+
+def test_an_infinite_joint_is_said_and_no_epsilon_is_quoted_for_it() -> None:
+    text = " ".join(statement(made_up(30, infinite=2)))
+    assert "No guarantee can be stated for 2 areas: area 1, area 2 (the sampling variance is 0" in text
+    assert "no finite ρ can be stated" in text
+    assert "ε ≤ ∞" not in text
+
+
+@pytest.mark.parametrize(
+    "case", [cholesterol, lambda: made_up(3), lambda: made_up(40, infinite=7, excluded=[("x", "y")])]
+)
+def test_the_summary_fits_a_screen(case) -> None:
+    assessment = case()
+    lines = text_summary(assessment).splitlines()
+    assert len(lines) <= 30
+    assert max(map(len, lines)) <= 80
+    assert "nan" not in text_summary(assessment).lower()
+    assert f"delta = {1e-5:.0e}".replace("e-05", "e-5") in text_summary(assessment)
+    assert "assumptions; report.html states them all" in lines[-1]
