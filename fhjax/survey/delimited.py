@@ -12,14 +12,14 @@ import csv
 import gzip
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import duckdb
 
 from fhjax.errors import InputError, first_few
-from fhjax.survey.workspace import Wanted, Workspace, identifier, literal
+from fhjax.survey.workspace import Wanted, Workspace, as_double, identifier, literal
 
 _DELIMITERS = (",", ";", "\t", "|")
 _DECIMAL_COMMA = re.compile(r"^\s*[-+]?[\d.]*,\d+\s*$")
@@ -54,7 +54,7 @@ class DelimitedFile:
             raise InputError(f"The file {shown} is empty: it has no header line.")
 
     def stage(self, wanted: Sequence[Wanted]) -> Path:
-        """The wanted columns as a temporary Parquet file.
+        """The wanted columns as a temporary Parquet file: numbers as float64, codes and free columns as text.
 
         Raises
         ------
@@ -62,60 +62,41 @@ class DelimitedFile:
             For text that is not UTF-8, ragged lines, or a number column that holds something else.
         """
         positions = {item.column: self.columns.index(item.column) for item in wanted}
-        free = [item for item in wanted if item.kind == "free"]
-        target = self.work.new_file(".parquet")
-        # The first 20,480 rows mostly settle the type of a free column; the whole file only when they misled.
-        for sample in (20480, -1):
-            try:
-                types = self._types(free, positions, sample) if free else {}
-                for item in wanted:
-                    if item.kind != "free":
-                        types[positions[item.column]] = "VARCHAR" if item.kind == "code" else "DOUBLE"
-                self._copy(wanted, positions, types, target)
-                return target
-            except duckdb.ConversionException as error:
-                target.unlink(missing_ok=True)
-                self._complain_about_numbers([item for item in wanted if item.kind == "number"], positions)
-                if sample == -1 or not free:
-                    raise InputError(f"The file {self.shown} cannot be read: {_first_lines(error)}") from error
-            except duckdb.Error as error:
-                raise self._explain(error) from error
-        raise AssertionError("unreachable")
-
-    def _read(self, types: dict[int, str]) -> str:
-        columns = ", ".join(f"'c{i}': '{types.get(i, 'VARCHAR')}'" for i in range(len(self.columns)))
-        return f"read_csv({literal(str(self.path))}, auto_detect = false, columns = {{{columns}}}, {self._dialect()})"
-
-    def _dialect(self) -> str:
-        return (
-            f"delim = {literal(self.delimiter)}, quote = '\"', escape = '\"', header = true, skip = 0, "
-            f"decimal_separator = '{self.decimal}', strict_mode = true, null_padding = false, nullstr = ['', 'NA']"
-        )
-
-    def _types(self, free: Sequence[Wanted], positions: dict[str, int], sample: int) -> dict[int, str]:
-        names = ", ".join(f"'c{i}'" for i in range(len(self.columns)))
-        read = f"read_csv({literal(str(self.path))}, names = [{names}], sample_size = {sample}, {self._dialect()})"
-        described = {row[0]: row[1] for row in self.work.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()}
-        return {positions[item.column]: described[f"c{positions[item.column]}"] for item in free}
-
-    def _copy(self, wanted: Sequence[Wanted], positions: dict[str, int], types: dict[int, str], target: Path) -> None:
+        numbers = [item for item in wanted if item.kind == "number"]
         chosen = ", ".join(f"c{positions[item.column]} AS {identifier(item.column)}" for item in wanted)
-        self.work.execute(f"COPY (SELECT {chosen} FROM {self._read(types)}) TO {literal(str(target))} (FORMAT parquet)")
+        read = self._read({positions[item.column] for item in numbers})
+        target = self.work.new_file(".parquet")
+        try:
+            self.work.execute(f"COPY (SELECT {chosen} FROM {read}) TO {literal(str(target))} (FORMAT parquet)")
+        except duckdb.ConversionException as error:
+            self._complain_about_numbers(numbers, positions)
+            raise self._explain(error) from error
+        except duckdb.Error as error:
+            raise self._explain(error) from error
+        return target
+
+    def _read(self, numbers: Collection[int] = ()) -> str:
+        """The file as an SQL table whose every column is named and typed, so that nothing is sniffed."""
+        types = ", ".join(f"'c{i}': '{'DOUBLE' if i in numbers else 'VARCHAR'}'" for i in range(len(self.columns)))
+        return (
+            f"read_csv({literal(str(self.path))}, auto_detect = false, columns = {{{types}}}, header = true, "
+            f"delim = {literal(self.delimiter)}, quote = '\"', escape = '\"', decimal_separator = '{self.decimal}', "
+            "strict_mode = true, null_padding = false, nullstr = ['', 'NA'])"
+        )
 
     def _complain_about_numbers(self, numbers: Sequence[Wanted], positions: dict[str, int]) -> None:
         """After a failed conversion: read as text, and name the first number column that is not numeric."""
         for item in numbers:
             cell = f"c{positions[item.column]}"
-            value = f"replace(replace({cell}, '.', '?'), ',', '.')" if self.decimal == "," else cell
-            bad = f"{cell} IS NOT NULL AND TRY_CAST({value} AS DOUBLE) IS NULL"
-            counts = f"SELECT count(*) FILTER ({bad}), count(*) FROM {self._read({})}"
+            bad = f"{cell} IS NOT NULL AND {as_double(cell, self.decimal)} IS NULL"
+            counts = f"SELECT count(*) FILTER ({bad}), count(*) FROM {self._read()}"
             count, total = self.work.execute(counts).fetchone()
             if count:
-                rows = self.work.execute(f"SELECT DISTINCT {cell} FROM {self._read({})} WHERE {bad} LIMIT 5").fetchall()
+                rows = self.work.execute(f"SELECT DISTINCT {cell} FROM {self._read()} WHERE {bad} LIMIT 5").fetchall()
                 raise not_numeric(item.role, item.column, [row[0] for row in rows], count, total, self.decimal)
 
     def _explain(self, error: duckdb.Error) -> InputError:
-        if "utf-8" in str(error).lower() or "unicode" in str(error).lower():
+        if "invalid unicode" in str(error).lower():
             return _not_utf8(self.shown)
         return InputError(f"The file {self.shown} cannot be read: {_first_lines(error)}")
 

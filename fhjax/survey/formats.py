@@ -62,6 +62,7 @@ class FileSource:
         self, paths: Sequence[str], *, delimiter: str | None, decimal: str | None, encoding: str | None
     ) -> None:
         self._work = Workspace()
+        self._decimal = decimal or "."
         self.notes: list[str] = []
         options = {"delimiter": delimiter, "decimal": decimal, "encoding": encoding}
         files, parts = [], []
@@ -89,7 +90,9 @@ class FileSource:
             if labels:
                 self.notes.append(f"Value labels were not used, only the codes: {first_few(sorted(labels))}.")
         staged = [part.stage(wanted) for part in self._parts]
-        return self._work.parquet(staged)
+        text = any(isinstance(part, DelimitedFile) for part in self._parts)
+        free = [item.column for item in wanted if item.kind == "free"] if text else []
+        return self._work.parquet(staged, free, self._decimal)
 
     def _open(self, path: Path, shown: str, **options: Any) -> Iterator[DelimitedFile | LabelledFile | ParquetFile]:
         suffix = _suffix(path.name)

@@ -120,7 +120,7 @@ def open_survey(
         texts["where"] = where
     parsed = {key: parse_role(text, origin.columns, word(key)) for key, text in texts.items()}
     names = {key: role.text for key, role in parsed.items()}
-    notes = [*origin.notes, *(note for role in parsed.values() for note in role.notes)]
+    notes = [note for role in parsed.values() for note in role.notes]
     reps: tuple[str, ...] = ()
     if replicates:
         reps, rep_notes = replicate_columns(replicates, origin.columns, parsed["weight"].column or "")
@@ -128,6 +128,7 @@ def open_survey(
     parsed |= {f"rep_{i}": parse_role(name, origin.columns, "replicate weight") for i, name in enumerate(reps, 1)}
 
     raw: Any = evaluate(origin, parsed)
+    notes = [*origin.notes, *notes]
     num_filtered = 0
     if where is not None:
         if not raw["where"].type().is_boolean():

@@ -55,13 +55,49 @@ class Workspace:
         self._count += 1
         return self.folder / f"part{self._count:04d}{suffix}"
 
-    def parquet(self, paths: Sequence[Path]) -> ibis.Table:
-        """Parquet files with the same columns as one table, read in place."""
+    def parquet(self, paths: Sequence[Path], free: Sequence[str] = (), decimal: str = ".") -> ibis.Table:
+        """Parquet files with the same columns as one table, read in place.
+
+        Text columns in ``free`` take the type that all their values have: true/false, whole numbers, numbers; or they
+        stay text, as do codes with leading zeros and whole numbers too long for a float64.
+        """
         self._count += 1
         name = f"source{self._count}"
-        files = ", ".join(literal(str(path)) for path in paths)
-        self.execute(f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{files}], union_by_name = true)")
+        read = f"read_parquet([{', '.join(literal(str(path)) for path in paths)}], union_by_name = true)"
+        types = {row[0]: row[1] for row in self.execute(f"DESCRIBE SELECT * FROM {read}").fetchall()}
+        free = [column for column in free if types[column] == "VARCHAR"]
+        casts = []
+        for column, cast in zip(free, self._casts(read, free, decimal), strict=True):
+            casts += [f"{cast} AS {identifier(column)}"] if cast else []
+        replace = f" REPLACE ({', '.join(casts)})" if casts else ""
+        self.execute(f"CREATE TEMP VIEW {name} AS SELECT *{replace} FROM {read}")
         return self.backend.table(name)
+
+    def _casts(self, read: str, columns: Sequence[str], decimal: str) -> list[str | None]:
+        """For each text column the SQL that gives it the type of all its values, or None when that is text."""
+        if not columns:
+            return []
+        tests = []
+        for column in map(identifier, columns):
+            value = as_double(column, decimal)
+            long_or_code = f"regexp_matches({column}, '^[-+]?(0\\d|\\d{{16}})')"
+            tests += [
+                f"bool_and(lower({column}) IN ('true', 'false'))",
+                f"bool_and({value} IS NOT NULL AND NOT {long_or_code}) FILTER ({column} IS NOT NULL)",
+                f"bool_and({value} = floor({value}))",
+            ]
+        found = self.execute(f"SELECT {', '.join(tests)} FROM {read}").fetchone()
+        casts: list[str | None] = []
+        for i, column in enumerate(map(identifier, columns)):
+            flag, numeric, whole = found[3 * i : 3 * i + 3]
+            if flag:
+                casts.append(f"CAST({column} AS BOOLEAN)")
+            elif numeric is False:
+                casts.append(None)
+            else:
+                value = as_double(column, decimal)
+                casts.append(f"CAST({value} AS BIGINT)" if whole else value)
+        return casts
 
     def arrow(self, data: Any) -> ibis.Table:
         """An Arrow table, without a copy."""
@@ -81,6 +117,11 @@ def fingerprint(path: Path, shown: str) -> SourceFile:
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return SourceFile(shown, path.stat().st_size, digest)
+
+
+def as_double(column: str, decimal: str) -> str:
+    """SQL for the number a text holds, null when it holds none. The other sign than the decimal is never accepted."""
+    return f"TRY_CAST(translate({column}, '.,', '?.') AS DOUBLE)" if decimal == "," else f"TRY_CAST({column} AS DOUBLE)"
 
 
 def literal(text: str) -> str:
