@@ -67,7 +67,7 @@ def measure(case: Case, size: int, p: int, *, slow: bool) -> list[dict[str, obje
     ours = timings.pop("fhjax")
     peak = peak_mib()
     if slow:
-        timings |= {name: once(rival) for name, rival in contest.slow_rivals.items()}
+        timings |= {name: once(rival, scale=contest.slow_scale) for name, rival in contest.slow_rivals.items()}
     row: dict[str, object] = {
         "record": "result",
         "case": case.name,
@@ -83,7 +83,13 @@ def measure(case: Case, size: int, p: int, *, slow: bool) -> list[dict[str, obje
     if not timings:
         return [{**row, "peer": None, "peer_seconds": None, "ratio": None}]
     return [
-        {**row, "peer": name, "peer_seconds": peer.median, "ratio": peer.median / ours.median}
+        {
+            **row,
+            "peer": name,
+            "peer_seconds": peer.median,
+            "ratio": peer.median / ours.median,
+            "peer_scaled_from_sample": name in contest.slow_rivals and contest.slow_scale > 1.0,
+        }
         for name, peer in timings.items()
     ]
 

@@ -15,6 +15,8 @@ class Contest:
     ours: Thunk
     rivals: dict[str, Thunk] = dataclasses.field(default_factory=dict)
     slow_rivals: dict[str, Thunk] = dataclasses.field(default_factory=dict)
+    #: slow rivals do one part in ``slow_scale`` of the work; their time is scaled up by it
+    slow_scale: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True)

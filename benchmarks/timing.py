@@ -49,9 +49,9 @@ def in_turn(thunks: dict[str, Thunk], *, budget: float = 6.0, least: int = 3, mo
     return {name: Timing.of(values) for name, values in seconds.items()}
 
 
-def once(thunk: Thunk) -> Timing:
-    """A rival that takes minutes is timed once; its low and high are then the one value."""
-    return Timing.of([_one(thunk)])
+def once(thunk: Thunk, *, scale: float = 1.0) -> Timing:
+    """A rival that takes minutes is timed once, perhaps on a part of the work; low and high are then the one value."""
+    return Timing.of([_one(thunk) * scale])
 
 
 def peak_mib() -> float:
