@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from fhjax.errors import InputError, complain
 from fhjax.records import Array, Labels, record, static
@@ -23,7 +24,7 @@ _MAX_DENSE_BYTES = 2**30
 
 def is_concrete(*values: Any) -> bool:
     """False inside a JAX transformation, where values cannot be looked at."""
-    return not any(isinstance(value, jax.core.Tracer) for value in values)
+    return not any(isinstance(value, Tracer) for value in values)
 
 
 def divide(numerator: Array, denominator: Array) -> Array:
@@ -33,6 +34,7 @@ def divide(numerator: Array, denominator: Array) -> Array:
     return jnp.where(zero, 0.0, numerator) / safe
 
 
+@jax.jit
 def prediction_basis(X: Array, total_variance: Array, prior_precision: Array | None = None) -> Array:
     """Z (m, p) with Z Z' = X A X', A = (X' V^-1 X + P)^-1, accurate row by row.
 
@@ -107,16 +109,19 @@ class Coefficients:
             transposed=not self.transposed,
         )
 
+    @jax.jit
     def own(self) -> Array:
         """The diagonal c_ii (m,), never above 1."""
         V = self.total_variance
         leverage = jnp.sum(self.basis * self.basis, axis=1) / V
         return self.direct_weight + self.shrinkage * leverage
 
+    @jax.jit
     def posterior_variance(self) -> Array:
         """sigma_i^2 = psi_i c_ii (m,), outcome units squared."""
         return self.sampling_variance * self.own()
 
+    @jax.jit
     def __matmul__(self, other: Array) -> Array:
         """C @ other for a vector (m,) or a matrix (m, q), in O(m p) per column."""
         other = jnp.asarray(other)
@@ -128,7 +133,10 @@ class Coefficients:
 
     def block(self, rows: Any, columns: Any) -> Array:
         """c_ik for i in ``rows`` and k in ``columns``, as an array (len(rows), len(columns))."""
-        rows, columns = jnp.atleast_1d(jnp.asarray(rows)), jnp.atleast_1d(jnp.asarray(columns))
+        return self._block(jnp.atleast_1d(jnp.asarray(rows)), jnp.atleast_1d(jnp.asarray(columns)))
+
+    @jax.jit
+    def _block(self, rows: Array, columns: Array) -> Array:
         i, k = (columns, rows) if self.transposed else (rows, columns)
         V = self.total_variance
         part = (self.shrinkage[i, None] * self.basis[i]) @ (self.basis[k] / V[k, None]).T
@@ -143,22 +151,29 @@ class Coefficients:
         """c_ik for all i (m,): what area k moves."""
         return self.block(jnp.arange(self.num_areas), k)[:, 0]
 
+    @jax.jit
     def pairs(self, rows: Array, columns: Array) -> Array:
         """c_ik for the pairs (rows[j], columns[j]) (n,)."""
         i, k = (columns, rows) if self.transposed else (rows, columns)
         inner = jnp.sum(self.basis[i] * self.basis[k], axis=1)
         return jnp.where(i == k, self.direct_weight[i], 0.0) + self.shrinkage[i] * inner / self.total_variance[k]
 
+    def _noise_weight(self, squared: Array) -> Array:
+        """B^2 / sigma^2 with one B cancelled; 0 for an area that the covariates do not reach at sigma_v^2 = 0."""
+        B = self.shrinkage
+        spread = self.model_variance + B * squared
+        return jnp.where(spread > 0.0, B, 0.0) / jnp.where(spread > 0.0, spread, 1.0)
+
+    @jax.jit
     def weighted_column_norms(self) -> tuple[Array, Array]:
         """Two vectors (m,): c_kk^2 / sigma_k^2, and the sum over i != k of c_ik^2 / sigma_i^2.
 
         Their sum is what area k adds to a joint release of independently drawn areas. O(m p^2). The first is infinite
         where the sampling variance is 0; an area without posterior variance adds nothing to the other areas' sums.
         """
-        V, B, Z = self.total_variance, self.shrinkage, self.basis
+        V, Z = self.total_variance, self.basis
         squared = jnp.sum(Z * Z, axis=1)
-        # B^2 / sigma^2 with one B cancelled, so that psi = 0 and sigma_v^2 = 0 need no special case.
-        u = divide(B, self.model_variance + B * squared)
+        u = self._noise_weight(squared)
         M = (Z * u[:, None]).T @ Z
         everyone = jnp.sum((Z @ M) * Z, axis=1)
         others = jnp.maximum(everyone - u * squared * squared, 0.0) / (V * V)
@@ -233,7 +248,7 @@ def coefficients(
 def _validate(psi: np.ndarray, s2: float, X: np.ndarray, P: Any, labels: Labels | None) -> None:
     names = labels if labels is not None else Labels(range(len(psi)))
 
-    def refuse(mask: np.ndarray, what: str, way_out: str) -> None:
+    def refuse(mask: Any, what: str, way_out: str) -> None:
         if mask.any():
             raise complain(what, names.where(mask), way_out)
 

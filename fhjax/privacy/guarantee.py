@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -36,7 +37,7 @@ _MODEL_INVARIANT = (
     "The model variance was estimated from the same confidential data and is treated as an invariant: it is held equal "
     "for neighbouring data sets, so what it reveals is not covered by this guarantee."
 )
-_GAUSSIAN_PRIOR = "The area means have a Gaussian prior whose parameters do not depend on the confidential outcomes."
+GAUSSIAN_PRIOR = "The area means have a Gaussian prior whose parameters do not depend on the confidential outcomes."
 
 
 def neighbours_sentence(privacy_unit: str = "record") -> str:
@@ -85,11 +86,8 @@ def guarantees(
     Source: Das and Drechsler (2026), equations (24) to (26); MATHS section 5.
     """
     C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
-    if model_variance_source is None:
-        given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
-        model_variance_source = "public" if given else "estimated"
+    assumptions = release_assumptions(data, posterior, model_variance_source)
     effects = largest_effects(C, delta, search_work=search_work)
-    assumptions = assumption_sentences(data.variance_source, model_variance_source)
     return assemble(C, delta, effects, neighbours_sentence(privacy_unit), assumptions, data.labels, X)
 
 
@@ -106,6 +104,16 @@ def prepare(
     C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
     _check_beta_covariance(C, X, np.asarray(posterior.beta_covariance))
     return C, jnp.asarray(delta), X
+
+
+def release_assumptions(
+    data: AreaData, posterior: Posterior | FayHerriotFit, model_variance_source: str | None = None
+) -> tuple[str, ...]:
+    """The sentences for these data; a model variance is public only where it was given or is said to be."""
+    if model_variance_source is None:
+        given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
+        model_variance_source = "public" if given else "estimated"
+    return assumption_sentences(data.variance_source, model_variance_source)
 
 
 def assumption_sentences(variance_source: str, model_variance_source: str) -> tuple[str, ...]:
@@ -131,9 +139,7 @@ def assemble(
     X: Any,
 ) -> Guarantees:
     """The record, from the operator and the largest effects."""
-    own = own_area_terms(C, delta)
-    area = jnp.maximum(area_terms(C, effects.effect), own)  # equal where k = i attains it, but for the last digit
-    terms, share = independent_terms(C, delta)
+    own, area, terms, share, ratio = _numbers(C, delta, effects.effect, effects.off_diagonal)
     conservative, kind, note = conservative_bound(C, delta, effects, area, X)
 
     def release(rho: Array, worst: Array | int, what: str, *more: str) -> ReleaseGuarantee:
@@ -152,7 +158,7 @@ def assemble(
         conservative_note=note,
         conservative_kind=kind,
         own_coefficient=C.own(),
-        off_diagonal_ratio=divide(effects.off_diagonal, C.own() * delta),
+        off_diagonal_ratio=ratio,
         off_diagonal_exact=effects.off_diagonal_exact,
         attained_by=effects.attained_by,
         joint_independent_terms=terms,
@@ -161,7 +167,7 @@ def assemble(
             jnp.max(terms), jnp.argmax(terms), "one posterior draw for every area, the areas drawn independently"
         ),
         joint_correlated=release(
-            jnp.max(own), jnp.argmax(own), "one draw of all areas from their correlated posterior", _GAUSSIAN_PRIOR
+            jnp.max(own), jnp.argmax(own), "one draw of all areas from their correlated posterior", GAUSSIAN_PRIOR
         ),
         sequential=release(jnp.sum(area), -1, "one posterior draw for every area, counted one release after the other"),
         sensitivity=delta,
@@ -171,6 +177,13 @@ def assemble(
         assumptions=assumptions,
         labels=labels,
     )
+
+
+@jax.jit
+def _numbers(C: Coefficients, delta: Array, effect: Array, off_diagonal: Array):
+    own = own_area_terms(C, delta)
+    area = jnp.maximum(area_terms(C, effect), own)  # equal where k = i attains it, but for the last digit
+    return own, area, *independent_terms(C, delta), divide(off_diagonal, C.own() * delta)
 
 
 def conservative_bound(
