@@ -73,7 +73,8 @@ def direct_estimates(
     if isinstance(survey, AreaSums):
         sums = survey
     else:
-        sums = area_sums(survey, taylor=True if isinstance(variance, Taylor) else None, progress=progress)
+        taylor = None if variance is None else isinstance(variance, Taylor)
+        sums = area_sums(survey, taylor=taylor, progress=progress)
     method = choose_method(sums, variance)
     sizes = None if population is None else _population(sums.labels, population)
 

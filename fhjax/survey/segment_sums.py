@@ -124,7 +124,7 @@ def area_sums_from_arrays(
         The sums by area, with the sums by stratum that Taylor linearisation needs.
 
     Raises:
-        InputError: lengths that differ, an area index outside 0..m - 1, an outcome outside the bounds, a privacy unit
+        InputError: lengths that differ, a negative weight, an area index outside 0..m - 1, an outcome outside the bounds, a privacy unit
             with records in two areas.
 
     Example:
@@ -143,6 +143,8 @@ def area_sums_from_arrays(
             raise InputError(f"{name} has {np.shape(values)[0]} records but area_index has {area.size}.")
     if area.size == 0 or area.min() < 0 or area.max() >= num_areas:
         raise InputError(f"area_index must hold integers from 0 to {num_areas - 1}, for at least one record.")
+    if not np.all(np.isfinite(w) & (w >= 0.0)) or np.any(np.isinf(outcome)):
+        raise InputError("Weights must be finite and not negative, and outcomes finite or NaN where missing.")
     weights = None if replicates is None else np.asarray(replicates, dtype=np.float64)
     sums = {
         name: None if value is None else np.asarray(value)

@@ -31,7 +31,7 @@ def stratum_sums(table: Any, centres: Any, labels: Labels) -> StratumSums:
         # Rows without an observed outcome stay in until here: dropping them first would cost a second scan.
         psus = joined.group_by("area", "stratum", "psu").agg(a=a.sum(), b=b.sum(), observed=joined.y.count())
         totals = psus.filter(psus.observed > 0)
-        distinct = psus.select("stratum", "psu").distinct()
+        distinct = records.select("stratum", "psu").distinct()
         design = distinct.group_by("stratum").agg(psus=distinct.count())
     else:
         totals = joined.select("area", "stratum", "y", a=a, b=b)

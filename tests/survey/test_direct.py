@@ -124,8 +124,8 @@ def test_rounding_noise_is_a_zero_variance():
     frame["y"] += 0.1
     frame.loc[frame["area"] == "03", "y"] = 0.7
     frame.loc[frame["area"] == "04", ["h", "j"]] = ["s9", 1]
-    extra = pd.DataFrame({"area": ["00"], "w": [1.0], "y": [0.1], "h": ["s9"], "j": [2], "r1": 1.0, "r2": 1.0, "r3": 1.0,
-                          "r4": 1.0})  # fmt: skip
+    extra = pd.DataFrame({"area": ["00"], "w": [1.0], "y": [0.1], "h": ["s9"], "j": [2]})
+    extra = extra.assign(**dict.fromkeys(["r1", "r2", "r3", "r4"], 1.0))
     frame = pd.concat([frame, extra], ignore_index=True)
     survey = survey_from_frame(frame, **ROLES, bounds=(0.0, 2.0), strata="h", psu="j", binary=False)
     with pytest.raises(InputError, match=r"2 areas have a design variance of 0: '03', '04'"):

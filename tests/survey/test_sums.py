@@ -250,6 +250,8 @@ def test_arrays_that_do_not_fit_are_refused():
         area_sums_from_arrays([0, 1], [1.0], [1.0, 0.0], num_areas=2)
     with pytest.raises(InputError, match="integers from 0 to 1"):
         area_sums_from_arrays([0, 2], [1.0, 1.0], [1.0, 0.0], num_areas=2)
+    with pytest.raises(InputError, match="not negative"):
+        area_sums_from_arrays([0, 1], [1.0, -1.0], [1.0, 0.0], num_areas=2)
     with pytest.raises(InputError, match="2 areas but 1 labels"):
         area_sums_from_arrays([0, 1], [1.0, 1.0], [1.0, 0.0], num_areas=2, labels=["A"])
 
