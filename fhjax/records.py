@@ -257,6 +257,47 @@ def _merge_strata(parts: tuple[StratumSums, StratumSums], places: list[IntArray]
 
 
 @record
+class TrimmingSums:
+    """What weight trimming needs of the records: one row for each distinct size of each area, sorted by (area, size).
+
+    A record's size is its weight, or the weight sum of its privacy unit; trimming at a cap c multiplies its weight by
+    min(1, c / size). Every sum over an area's records is then a sum of these rows up to c plus c times a sum of rows
+    divided by their sizes. With Y centred on the area's untrimmed estimate no digits are lost in small variances. All
+    numbers concern the universe. Rows of files with disjoint units may be put one below the other.
+    """
+
+    labels: Labels = static()  # (m,)
+    centre: FloatArray  # (m,) the untrimmed estimate, on which Y is centred
+    area: IntArray  # (q,) index of the area
+    size: FloatArray  # (q,) ascending within an area
+    units: IntArray  # (q,) privacy units of this size
+    records: IntArray  # (q,)
+    weight: FloatArray  # (q,) sum of w
+    weight_square: FloatArray  # (q,) sum of w**2
+    outcome: FloatArray  # (q,) sum of w (Y - centre)
+    replicate_weights: FloatArray | None = None  # (q, R) sums of the replicate weights
+    replicate_outcomes: FloatArray | None = None  # (q, R) sums of w_b (Y - centre)
+    # (q, 5) and (q, 9), see fhjax.trim.tables: what Taylor linearisation over strata and PSUs needs
+    cluster_linear: FloatArray | None = None
+    cluster_squares: FloatArray | None = None
+    outcome_lower: float = static(default=0.0)
+    outcome_upper: float = static(default=1.0)
+    privacy_unit: str = static(default="record")
+
+    @property
+    def num_areas(self) -> int:
+        return len(self.labels)
+
+    @property
+    def num_replicates(self) -> int:
+        return 0 if self.replicate_weights is None else self.replicate_weights.shape[1]
+
+    @property
+    def outcome_range(self) -> float:
+        return self.outcome_upper - self.outcome_lower
+
+
+@record
 class DirectEstimates:
     """Direct survey estimates with their design variances, one row an area that can be used.
 
