@@ -28,7 +28,7 @@ def read_area_level(
     privacy_unit: str = "record",
     **options: Any,
 ) -> DirectEstimates:
-    """Direct estimates and design variances that somebody already has, one row an area.
+    """Direct estimates and design variances that somebody already has, one row an area; returned in label order.
 
     Parameters
     ----------

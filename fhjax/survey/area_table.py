@@ -21,7 +21,7 @@ from fhjax.survey.workspace import SourceFile, to_frame
 
 @dataclasses.dataclass(frozen=True)
 class AreaTable:
-    """Numbers by area, as read: one row an area, in the order of the file."""
+    """Numbers by area, as read: one row an area, in the order of the labels."""
 
     labels: Labels
     values: dict[str, FloatArray]  # key -> (rows,), nan where the file has nothing
@@ -34,6 +34,7 @@ def read_area_table(
     *,
     area: str | Sequence[str],
     numbers: dict[str, str],
+    role: str | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -41,7 +42,7 @@ def read_area_table(
     """Read number columns (or SQL expressions) of a table with one row an area.
 
     ``numbers`` maps a key to the column or expression, as in ``{"sampling_variance": "se * se"}``. Area codes are text
-    and joined by ``|`` when several columns hold them.
+    and joined by ``|`` when several columns hold them. Messages call the numbers ``role``, or by their keys.
 
     Raises
     ------
@@ -54,7 +55,9 @@ def read_area_table(
         raise InputError("Name at least one area column.")
     roles = {key: parse_role(text, origin.columns, "area") for key, text in texts.items()}
     keys = {f"number_{i}": key for i, key in enumerate(numbers)}
-    roles |= {inner: parse_role(numbers[key], origin.columns, key.replace("_", " ")) for inner, key in keys.items()}
+    roles |= {
+        inner: parse_role(numbers[key], origin.columns, role or key.replace("_", " ")) for inner, key in keys.items()
+    }
     raw: Any = evaluate(origin, roles)
     names = {word(key): role.text for key, role in roles.items()}
     with engine_errors(names):
@@ -71,6 +74,9 @@ def read_area_table(
     twice = joined[joined.duplicated()].unique()
     if len(twice):
         raise complain("occur more than once", list(twice), "Keep one row for each area.")
+    # An engine promises no order of rows; the labels give one.
+    order = np.argsort(joined.to_numpy(dtype=str), kind="stable")
+    frame, joined = frame.iloc[order], joined.iloc[order]
     values = {key: frame[inner].to_numpy(dtype=np.float64, na_value=np.nan) for inner, key in keys.items()}
     return AreaTable(Labels(joined), values, origin.files, tuple(origin.notes))
 

@@ -84,7 +84,7 @@ def read_covariates(
         raise InputError(f"Covariates are listed more than once: {first_few(repeated)}.")
     if not names and not add_intercept:
         raise InputError("There are no covariates and no intercept: name a column or keep the intercept.")
-    table = read_area_table(source, area=area, numbers={name: name for name in names}, **options)
+    table = read_area_table(source, area=area, numbers={name: name for name in names}, role="covariate", **options)
     rows = rows_of(table, labels, "covariates")
     X = np.column_stack([table.values[name][rows] for name in names]) if names else np.empty((len(rows), 0))
     for j, name in enumerate(names):
@@ -110,7 +110,7 @@ def read_population(
 ) -> dict[str, float]:
     """Known population sizes N_i, in persons, by area label: what Horvitz-Thompson means divide by.
 
-    With ``labels`` only those areas are returned, in that order.
+    With ``labels`` only those areas are returned, in that order; otherwise all, in label order.
 
     Raises
     ------

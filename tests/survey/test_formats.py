@@ -99,7 +99,7 @@ def test_windows_letters_must_be_declared(tmp_path: Path) -> None:
         open_survey(header, area="área", weight="w", outcome="y")
     with pytest.raises(InputError, match="no encoding called 'klingon'"):
         open_survey(header, area="área", weight="w", outcome="y", encoding="klingon")
-    with pytest.raises(InputError, match="is not ascii7|is not utf-16 text"):
+    with pytest.raises(InputError, match="is not utf-16 text"):
         open_survey(header, area="área", weight="w", outcome="y", encoding="utf-16")
     wide = tmp_path / "u.csv"
     wide.write_text("area,w,y\nñ,1,0\n", encoding="utf-16")

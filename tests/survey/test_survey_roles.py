@@ -89,7 +89,7 @@ def test_incomplete_patterns() -> None:
         replicate_columns("r*", ["r2", "r3"], "w")
     with pytest.raises(InputError, match=r"No column fits .*Near names: 'wgtp1'"):
         replicate_columns("wgpt*", ["wgtp1"], "w")
-    with pytest.raises(InputError, match="same number .*'r01', 'r1'"):
+    with pytest.raises(InputError, match=r"same number .*'r01', 'r1'"):
         replicate_columns("r*", ["r1", "r01"], "w")
     with pytest.raises(InputError, match="run backwards, from 80 to 1"):
         replicate_columns("pwgtp80..pwgtp1", PWGTP, "PWGTP")
