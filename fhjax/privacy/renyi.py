@@ -39,7 +39,7 @@ def _checked_order(order: ArrayLike) -> Array:
     return order
 
 
-def _log1p_remainder(y: Array) -> Array:
+def _log1p_remainder(y: Array, log1p_y: Array) -> Array:
     """l(y) = (y - log1p y) / y^2 for y > -1, positive, 1/2 at 0; without cancellation."""
     small = jnp.abs(y) <= 0.5
     inner = jnp.where(small, y, 0.0)
@@ -50,29 +50,36 @@ def _log1p_remainder(y: Array) -> Array:
         series = 1.0 / (2 * term + 3) + square * series
     outer = jnp.where(small, 1.0, y)
     # (1 / y) (1 - log1p(y) / y): y^2 would overflow first
-    direct = (1.0 - jnp.log1p(outer) / outer) / outer
+    direct = (1.0 - log1p_y / outer) / outer
     return jnp.where(small, 0.5 * (1.0 - z) - 0.5 * z * (1.0 - z) ** 2 * series, direct)
 
 
-def _pair(order: Array, scaled_shift_square: Array, x: Array) -> Array:
-    """Divergence of one axis: ``scaled_shift_square`` = shift^2 / other variance, ``x`` = variance ratio - 1 > -1."""
+def _pair(order: Array, scaled_shift_square: Array, x: Array, log_ratio: Array) -> Array:
+    """Divergence of one axis: ``scaled_shift_square`` = shift^2 / other variance, ``x`` = variance ratio - 1.
+
+    ``log_ratio`` comes apart from x, which is -1 for every ratio below 1e-16; it is -inf for no positive ratio.
+    """
     finite_order = order < jnp.inf
     s = jnp.where(finite_order, order - 1.0, 0.0)
     # the mixed variance over the other one, rounded down so that both parts are rounded up
     product = s * x
     product = product + 4.0 * UNIT * (1.0 + jnp.abs(product))
-    certified = (product < 1.0) & jnp.isfinite(scaled_shift_square) & jnp.isfinite(x) & (x > -1.0)
+    certified = (product < 1.0) & jnp.isfinite(scaled_shift_square) & jnp.isfinite(x) & jnp.isfinite(log_ratio)
     product = jnp.where(certified, product, 0.0)
-    safe_x = jnp.where(certified, x, 0.0)
+    safe_x, safe_log = jnp.where(certified, x, 0.0), jnp.where(certified, log_ratio, 0.0)
     square = jnp.where(certified, scaled_shift_square, 0.0)
     location = 0.5 * (1.0 + s) * square / (1.0 - product)
     # x (x s l): s x^2 l(-s x) stays in range where s alone would not
-    scale = 0.5 * safe_x * (safe_x * s * _log1p_remainder(-product) + safe_x * _log1p_remainder(safe_x))
+    scale = (
+        0.5
+        * safe_x
+        * ((safe_x * s) * _log1p_remainder(-product, jnp.log1p(-product)) + safe_x * _log1p_remainder(safe_x, safe_log))
+    )
     value = jnp.where(certified, (location + scale) * (1.0 + _ROUND * UNIT), jnp.inf)
     # At order inf: infinite, unless the second law is the wider one and covers the first's tails.
-    wider = (x < 0.0) & (x > -1.0) & jnp.isfinite(scaled_shift_square)
+    wider = (x < 0.0) & jnp.isfinite(log_ratio) & jnp.isfinite(scaled_shift_square)
     gap = jnp.where(wider, -x, 1.0)
-    limit = (0.5 * jnp.where(wider, scaled_shift_square, 0.0) / gap - 0.5 * jnp.log1p(-jnp.where(wider, gap, 0.0))) * (
+    limit = (0.5 * jnp.where(wider, scaled_shift_square, 0.0) / gap - 0.5 * jnp.where(wider, log_ratio, 0.0)) * (
         1.0 + _ROUND * UNIT
     )
     limit = jnp.where((x == 0.0) & (scaled_shift_square == 0.0), 0.0, jnp.where(wider, limit, jnp.inf))
@@ -84,7 +91,9 @@ def _univariate(order: Array, shift: Array, variance: Array, other: Array) -> Ar
     positive = (variance > 0.0) & (other > 0.0)
     safe_variance, safe_other = jnp.where(positive, variance, 1.0), jnp.where(positive, other, 1.0)
     x = (safe_variance - safe_other) / safe_other
-    value = _pair(order, shift * (shift / safe_other), x)
+    ratio = safe_variance / safe_other
+    log_ratio = jnp.where(ratio > TINY, jnp.log(jnp.maximum(ratio, TINY)), -jnp.inf)
+    value = _pair(order, shift * (shift / safe_other), x, log_ratio)
     # two constants: equal ones cannot be told apart, different ones always
     constants = (variance == 0.0) & (other == 0.0) & (shift == 0.0)
     return jnp.where(positive, value, jnp.where(constants, 0.0, jnp.inf))
@@ -150,7 +159,8 @@ def _multivariate(order: Array, shift: Array, covariance: Array, other: Array) -
     x, axes = jnp.linalg.eigh(0.5 * (whitened + jnp.swapaxes(whitened, -1, -2)))
     moved = solve(factor, jnp.broadcast_to(shift, (*batch, dims))[..., None], lower=True)[..., 0]
     coordinates = jnp.einsum("...ij,...i->...j", axes, moved)
-    terms = _pair(order[..., None], coordinates**2, x)
+    log_ratio = jnp.where(x > -1.0, jnp.log1p(jnp.maximum(x, -1.0 + UNIT)), -jnp.inf)
+    terms = _pair(order[..., None], coordinates**2, x, log_ratio)
     usable = jnp.broadcast_to(usable, batch)
     return jnp.where(usable, jnp.sum(terms, axis=-1) * (1.0 + dims * UNIT), jnp.inf), usable
 

@@ -25,7 +25,7 @@ _BRACKETED_STEPS = 40
 
 def best_order(rho: Array, log_inverse: Array) -> tuple[Array, Array]:
     """b = alpha - 1 of the best order and log1p(b), for 0 < rho <= LARGEST_RHO and 0 < log(1/delta) < inf."""
-    start = jnp.minimum(jnp.log1p(jnp.sqrt(log_inverse / rho)), log_inverse)
+    start = jnp.minimum(jnp.log1p(jnp.sqrt(log_inverse) / jnp.sqrt(rho)), log_inverse)
 
     def step(_, s):
         b = jnp.expm1(s)

@@ -59,7 +59,7 @@ def gaussian_mu(rho: Rho) -> Array:
 
     Args: rho: zCDP parameter in nats, any shape, >= 0. Raises: InputError for negative or NaN rho.
 
-    >>> float(gaussian_mu(0.5))
+    >>> round(float(gaussian_mu(0.5)), 12)
     1.0
     """
     return SQRT_TWO * jnp.sqrt(checked_rho(rho))
