@@ -124,8 +124,8 @@ def area_sums_from_arrays(
         The sums by area, with the sums by stratum that Taylor linearisation needs.
 
     Raises:
-        InputError: lengths that differ, a negative weight, an area index outside 0..m - 1, an outcome outside the bounds, a privacy unit
-            with records in two areas.
+        InputError: lengths that differ, a negative weight, an area index outside 0..m - 1, an outcome outside the
+            bounds, a privacy unit with records in two areas.
 
     Example:
         >>> area_sums_from_arrays([0, 0, 1], [1.0, 3.0, 2.0], [1.0, 0.0, 1.0], num_areas=2).weighted_outcome_sum

@@ -63,9 +63,10 @@ def test_acs_persons_without_the_filter_keeps_the_households_of_missing_outcomes
 
 def test_acs_areas_without_any_outcome_are_listed(data):
     table = engine().read_parquet(data / "acs2024_us_persons.parquet")
+    table = table.filter(table.area.left(2).isin(["06", "48", "53"]))
     survey = survey_from_table(table, area="area", weight="PWGTP", outcome="poor", strata="area", psu="hh")
     direct = direct_estimates(survey)
-    assert len(direct.labels) == 1964
+    assert len(direct.labels) == 61
     assert len(direct.excluded) == 2462 - 1964
     assert {(label[:2], reason) for label, reason in direct.excluded} == {
         ("06", "no observed outcome"),

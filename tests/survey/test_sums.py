@@ -147,6 +147,28 @@ def test_split_file_merged_is_the_whole_file(seed, binary):
     np.testing.assert_allclose(one.sampling_variance, two.sampling_variance, rtol=1e-11)
 
 
+def test_a_psu_split_across_files_is_not_the_whole_file():
+    """The condition that the merge states is needed: half a PSU counts as a PSU of its own."""
+    frame = random_frame(3)
+    roles = {**ROLES, "strata": "h", "psu": "j"}
+    whole = area_sums(survey_from_frame(frame, **roles))
+    odd = np.arange(len(frame)) % 2 == 1
+    merged = area_sums(survey_from_frame(frame[odd], **roles)) + area_sums(survey_from_frame(frame[~odd], **roles))
+    np.testing.assert_allclose(whole.weighted_outcome_sum, merged.weighted_outcome_sum, rtol=1e-12)
+    one, two = direct_estimates(whole).sampling_variance, direct_estimates(merged).sampling_variance
+    assert np.max(np.abs(one / two - 1.0)) > 0.01
+
+
+def test_totals_keep_their_digits_when_only_the_outcome_varies():
+    """Equal PSU weights and a mean of 10,000 standard deviations: the variance of the total is all in the residuals."""
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame({"area": "A", "w": 3.0, "j": np.repeat(np.arange(40), 5), "y": 1e4 + rng.normal(size=200)})
+    sums = area_sums(survey_from_frame(frame, **ROLES, psu="j", binary=False))
+    direct = direct_estimates(sums, estimator="ht", population=600.0)
+    totals = 3.0 * (frame["y"].to_numpy() - 1e4).reshape(40, 5).sum(axis=1)
+    np.testing.assert_allclose(direct.sampling_variance[0], 40 * totals.var(ddof=1) / 600.0**2, rtol=1e-10)
+
+
 def test_merging_files_of_different_areas_takes_the_union_in_order():
     frame = random_frame(5)
     whole = area_sums(survey_from_frame(frame, **ROLES, strata="area"))
