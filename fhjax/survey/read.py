@@ -77,7 +77,8 @@ def open_survey(
     source
         A path, a glob, ``"example:NAME"`` or a list of these (part files): CSV or TSV (plain, ``.gz``, ``.zip``),
         Parquet, SAS, Stata, SPSS; a pandas DataFrame or Arrow table; or an Ibis table of any backend, where the work is
-        then done. Files may be larger than memory; text is staged once in the temporary folder.
+        then done. Files may be larger than memory; text is staged once in the temporary
+        folder (``TMPDIR``) and deleted with the survey.
     area
         One or several columns of area codes; several are joined by ``|``. Codes stay text, with their leading zeros.
     weight, outcome, where, strata, psu, unit
@@ -123,7 +124,7 @@ def open_survey(
     notes = [note for role in parsed.values() for note in role.notes]
     reps: tuple[str, ...] = ()
     if replicates:
-        reps, rep_notes = replicate_columns(replicates, origin.columns, parsed["weight"].column or "")
+        reps, rep_notes = replicate_columns(replicates, origin.columns, parsed["weight"].inputs[0])
         notes += rep_notes
     parsed |= {f"rep_{i}": parse_role(name, origin.columns, "replicate weight") for i, name in enumerate(reps, 1)}
 
@@ -202,16 +203,18 @@ def evaluate(origin: Source, roles: dict[str, Role]) -> ibis.Table:
     table = origin.table(wanted_columns(roles))
     expressions = {key: role for key, role in roles.items() if role.column is None}
     if expressions:
-        # One at a time first, so that an expression that cannot be evaluated is named.
+        # One at a time first, so that an expression that cannot be evaluated is named. The alias must not be the name
+        # of a table of the user's.
+        view = table.alias("fhjax_records")
         added = {key: f"({role.sql}) AS {identifier('fhjax_' + key)}" for key, role in expressions.items()}
         for key, sql in added.items():
             try:
-                table.alias("survey").sql(f"SELECT {sql} FROM survey", dialect="duckdb").schema()
+                view.sql(f"SELECT {sql} FROM fhjax_records", dialect="duckdb").schema()
             except Exception as error:  # each backend has its own exceptions for SQL it cannot type
                 raise InputError(
                     f"The {roles[key].name} {roles[key].text!r} cannot be evaluated: {str(error).splitlines()[0]}"
                 ) from error
-        table = table.alias("survey").sql(f"SELECT *, {', '.join(added.values())} FROM survey", dialect="duckdb")
+        table = view.sql(f"SELECT *, {', '.join(added.values())} FROM fhjax_records", dialect="duckdb")
     return table.select(**{key: table[role.column or f"fhjax_{key}"] for key, role in roles.items()})
 
 

@@ -131,7 +131,8 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
             column, note = find_column(name, columns, role)
         except InputError as error:
             quoted = any(part.args.get("quoted") for part in node.parts)
-            hint = f" (If {name!r} is meant as text, put it in single quotes.)" if quoted else ""
+            text_meant = quoted or not near_names(name, columns)
+            hint = f" (If {name!r} is meant as text, put it in single quotes.)" if text_meant else ""
             raise InputError(f"{error}{hint}") from None
         inputs[column] = None
         if note and note not in notes:

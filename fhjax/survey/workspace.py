@@ -84,7 +84,7 @@ class Workspace:
             tests += [
                 f"bool_and(lower({column}) IN ('true', 'false'))",
                 f"bool_and({value} IS NOT NULL AND NOT {long_or_code}) FILTER ({column} IS NOT NULL)",
-                f"bool_and({value} = floor({value}))",
+                f"bool_and({value} = floor({value}) AND isfinite({value}))",
             ]
         found = self.execute(f"SELECT {', '.join(tests)} FROM {read}").fetchone()
         casts: list[str | None] = []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -153,6 +155,22 @@ def test_a_zero_weight_that_counts_in_a_replicate_belongs_to_the_design() -> Non
     refuses(r"1 of 6 records has a weight of zero \(w\) and in all replicates, in area '01'", frame, replicates="r*")
 
 
+def test_replicates_never_include_the_weight_inside_an_expression() -> None:
+    frame = people(r0=[100.0] * 6, r1=[1.0] * 6, r2=[1.0] * 6)
+    assert read(frame, weight="r0 / 100", replicates="r*").roles.replicates == ("r1", "r2")
+
+
+def test_exact_decimals_and_dates_are_handled(tmp_path: Path) -> None:
+    path = tmp_path / "s.parquet"
+    duckdb.sql(
+        f"COPY (SELECT 53.0::DECIMAL(9, 1) AS area, DATE '2024-01-02' AS day, "
+        "1.25::DECIMAL(9, 2) AS w, 1::DECIMAL(3, 0) AS y) "
+        f"TO '{path}' (FORMAT parquet)"
+    )
+    survey = open_survey(path, area=["area", "day"], weight="w", outcome="y")
+    assert survey.table.to_pyarrow().to_pylist() == [{"area": "53|2024-01-02", "weight": 1.25, "y": 1.0}]
+
+
 def test_replicate_weights() -> None:
     good = {"r1": [1.0] * 6, "r2": [-1.0, 0, 0, 0, 0, 0]}
     assert read(people(**good), replicates="r*").roles.replicates == ("r1", "r2")  # zero and negative ones are legal
@@ -211,6 +229,15 @@ def test_expressions_that_fail() -> None:
     refuses(r"The outcome 'no_such\(y\) = 1' cannot be evaluated", outcome="no_such(y) = 1")
     refuses(r"An expression met a value it cannot work with: .*'s1'.*Roles: .*outcome 'CAST\(stratum AS INTEGER\) = 1'",
             outcome="CAST(stratum AS INTEGER) = 1")  # fmt: skip
+
+
+def test_not_a_number_in_a_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.csv"
+    path.write_text("area,w,y\n1,1,NaN\n1,1,0\n2,1,1\n")
+    assert column(open_survey(path, area="area", weight="w", outcome="y"), "y") == [None, 0, 1]
+    path.write_text("area,w,y\n1,1,inf\n1,1,0\n2,1,1\n")
+    with pytest.raises(InputError, match="1 of 3 records has an infinite outcome"):
+        open_survey(path, area="area", weight="w", outcome="y")
 
 
 def test_no_rows() -> None:

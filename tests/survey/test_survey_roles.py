@@ -113,6 +113,7 @@ def test_expressions_take_the_spelling_of_the_data() -> None:
         ("POVPIP <", "neither a column nor an SQL expression"),
         ("POVPI < 100", r"no column 'POVPI' for the outcome\. Did you mean 'POVPIP'"),
         ('POVPIP = "poor"', r"'poor' is meant as text, put it in single quotes"),
+        ("POVPIP = yes", r"no column 'yes' .*'yes' is meant as text, put it in single quotes"),
         ("avg(POVPIP)", "depends on more than one record or on chance"),
         ("POVPIP - avg(POVPIP) OVER ()", "depends on more than one record or on chance"),
         ("POVPIP < (SELECT 1)", "depends on more than one record or on chance"),
