@@ -44,8 +44,8 @@ COLUMNS = (
 )
 #: Ways to turn rho into epsilon, and how a reader is told which one it was.
 EPSILON_METHODS = {
-    "simple": "epsilon = rho + 2 sqrt(rho log(1/delta))",
-    "tight": "the best order of the improved Rényi conversion",
+    "simple": "ρ + 2 √(ρ log(1/δ))",
+    "tight": "the improved conversion from Rényi divergences at the best order",
     "exact": "the exact privacy curve of a pair of Gaussian distributions",
 }
 

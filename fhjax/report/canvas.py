@@ -16,8 +16,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from fhjax.report.numbers import format_number
-
 # Okabe and Ito's colour-blind safe palette; the two that are used most differ in lightness too.
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
@@ -69,7 +67,7 @@ def log_axis(axes: Axes, which: str) -> None:
     low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
     decades = math.log10(high / low)
     inside = (
-        (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 0.9
+        (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0) if decades < 1.2
         else (1.0, 2.0, 5.0) if decades < 2.6 else (1.0, 3.0) if decades < 4.5 else (1.0,)
     )  # fmt: skip
     axis.set_major_locator(LogLocator(base=10.0, subs=inside, numticks=12))
@@ -136,7 +134,7 @@ def name_points(
             )
             box = text.get_window_extent(renderer)
             inside = frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 and box.y1 <= frame.y1
-            free = not any(box.overlaps(other) for other in taken) and not box.padded(9).count_contains(obstacles)
+            free = not any(box.overlaps(other) for other in taken) and not box.padded(4).count_contains(obstacles)
             if inside and free:
                 taken.append(box)
                 written += 1
@@ -181,8 +179,3 @@ def point_style(count: int) -> dict[str, object]:
     """Markers that stay visible alone and do not clot by the thousand."""
     size = 26 if count <= 60 else 14 if count <= 400 else 6
     return {"s": size, "facecolor": BLUE, "edgecolor": "white", "linewidth": 0.3, "alpha": 0.9 if count <= 400 else 0.6}
-
-
-def percent(x: float) -> str:
-    """A share with its sign: +10 %."""
-    return f"{'+' if x > 0 else ''}{format_number(100 * x, 2)} %".replace("-", "−")

@@ -25,7 +25,6 @@ from fhjax.report.canvas import (
     log_axis,
     name_points,
     new_figure,
-    percent,
     point_style,
     shorten,
     span,
@@ -33,11 +32,12 @@ from fhjax.report.canvas import (
     tick,
     titled,
 )
-from fhjax.report.numbers import format_count, format_delta, format_number, format_up
+from fhjax.report.numbers import format_change, format_count, format_delta, format_number, format_up
 from fhjax.report.summary import column, has, ratio, variance_changes
 
 #: Up to this many areas each is drawn by name instead of counted in a histogram.
 FEW = 12
+_HALVES, _TENTHS = np.arange(2, 20) / 2, np.arange(10, 100) / 10
 #: From this many areas on a regression line says something.
 ENOUGH = 10
 
@@ -74,35 +74,42 @@ def rho_distribution(assessment: Assessment, table: pd.DataFrame, summary: dict[
     figure, (axes,) = new_figure(height=3.6 if not few else 2.4 + 0.2 * len(shown))
     marks = np.array([value for value in (median, joint) if math.isfinite(value) and value > 0])
     low, high = span(np.concatenate([shown, marks]))
-    high *= (high / low) ** 0.16  # room for the name of the joint release
+    high *= (high / low) ** 0.2  # room for the name of the joint release
     axes.set_xlim(low, high)
     if few:
         order = np.argsort(np.where(np.isfinite(rho) & (rho > 0), rho, -np.inf))[len(rho) - len(shown) :]
         axes.scatter(rho[order], np.arange(len(order)), s=42, color=BLUE, zorder=3)
         axes.hlines(np.arange(len(order)), low, rho[order], color=LIGHT, linewidth=1)
         axes.set_yticks(np.arange(len(order)), [shorten(str(table["area"].iloc[i])) for i in order])
-        axes.set_ylim(-0.7, len(order) - 0.3 + 0.9)
+        axes.set_ylim(-0.7, len(order) - 0.3 + 1.4)
     else:
         bins = int(min(max(math.sqrt(len(shown)), 10), 45))
         edges = np.geomspace(shown.min(), max(shown.max(), shown.min() * 1.01), bins + 1)
         edges[0], edges[-1] = edges[0] * (1 - 1e-9), edges[-1] * (1 + 1e-9)
         counts, *_ = axes.hist(shown, bins=edges, color=BLUE, edgecolor="white", linewidth=0.4)
-        axes.set_ylim(0, float(np.max(counts)) * 1.22)
+        axes.set_ylim(0, float(np.max(counts)) * 1.3)
         axes.set_ylabel("Number of areas")
     log_axis(axes, "x")
     axes.set_xlim(low, high)
     axes.set_xlabel("ρ of publishing one area's draw (zCDP, logarithmic)")
     crowded = _near(median, joint, low, high)
     _mark(axes, median, f"median area\nρ = {format_up(median)}", left=crowded, linestyle=(0, (5, 2)))
-    _mark(axes, joint, f"all areas jointly\nρ = {format_up(joint)}", left=False, linestyle="solid", color=VERMILLION)
+    _mark(
+        axes,
+        joint,
+        f"all areas, drawn\nindependently\nρ = {format_up(joint)}",
+        left=False,
+        linestyle="solid",
+        color=VERMILLION,
+    )
     infinite_note(axes, rho)
     _epsilon_axis(axes, assessment.delta, low, high)
     count = format_count(len(rho))
-    title = f"The median area costs ρ = {format_up(median)}; all {count} areas together cost ρ = {format_up(joint)}"
+    title = f"Median area: ρ = {format_up(median)}; all {count} areas, drawn independently: ρ = {format_up(joint)}"
     titled(axes, title, pad=10)
     alt = (
         f"Distribution of rho over {count} areas on a logarithmic axis, from {format_up(float(np.min(rho)))} to "
-        f"{format_up(summary['rho_max'])}; median {format_up(median)}, joint release {format_up(joint)}."
+        f"{format_up(summary['rho_max'])}; median {format_up(median)}, all areas independently {format_up(joint)}."
     )
     return Drawing("figure1_rho_distribution", title, alt, figure)
 
@@ -205,15 +212,16 @@ def model_variance_effect(assessment: Assessment) -> Drawing | None:
                 whiskerprops={"linewidth": 0.8},
                 capprops={"linewidth": 0.8},
             )
-        middle = f"median {percent(row['median'])}"
+        middle = f"median {format_change(row['median'])}"
         axes.annotate(
             middle, (1.01, place), xycoords=("axes fraction", "data"), va="center", ha="left", fontsize=8.5, color=BLACK
         )
     axes.axvline(0.0, color=BLACK, linewidth=0.8, zorder=1)
-    axes.set_yticks(range(len(rows)), [f"{percent(row['eta'])}" for row in rows])
+    axes.set_yticks(range(len(rows)), [f"{format_change(row['eta'])}" for row in rows])
     axes.set_ylim(-0.6, len(rows) - 0.4)
     axes.set_ylabel("Change of σ_v²", labelpad=8)
-    axes.set_xlabel("Relative change of an area's ρ, % (box: middle half of the areas, whiskers: all)")
+    key = " (box: middle half of the areas, whiskers: all)" if any(row["areas"] > FEW for row in rows) else ""
+    axes.set_xlabel(f"Relative change of an area's ρ, %{key}")
     size = min(abs(row["eta"]) for row in rows)
     worst = max(max(abs(row["min"]), abs(row["max"])) for row in rows if abs(abs(row["eta"]) - size) < 1e-9)
     off, most = format_number(100 * size, 2), format_up(100 * worst, 2)
@@ -221,7 +229,7 @@ def model_variance_effect(assessment: Assessment) -> Drawing | None:
     titled(axes, title)
     alt = (
         "Box plot of the relative change of rho for "
-        + ", ".join(percent(row["eta"]) for row in rows)
+        + ", ".join(format_change(row["eta"]) for row in rows)
         + " of the model variance."
     )
     return Drawing("figureS3_model_variance", title, alt, figure)
@@ -279,7 +287,7 @@ def _epsilon_axis(axes: Axes, delta: float, low: float, high: float) -> None:
     grid = np.geomspace(low, high, 400)
     epsilon = epsilon_of(grid, delta)
     values: list[float] = []
-    for digits in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0), np.arange(10, 100) / 10):
+    for digits in ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0), _HALVES, _TENTHS):
         nice = [digit * 10.0**power for power in range(-9, 9) for digit in digits]
         values = [value for value in nice if epsilon[0] <= value <= epsilon[-1]]
         if len(values) >= 4:
@@ -316,8 +324,10 @@ def _design_title(assessment: Assessment) -> str:
     low, estimate, _ = (float(value) for value in drivers.slope_log_ratio_joint)
     if low > 0:
         more = format_number(100 * (1.1**estimate - 1), 2)
-        return f"Unequal weights raise ρ: at the same n, 10 % more weight ratio goes with {more} % more ρ"
-    return "Neither sample size nor unequal weights decide ρ"
+        return f"Unequal weights go with larger ρ: 10 % more weight ratio, {more} % more ρ"
+    if drivers.slope_log_n[2] < 0:
+        return "Larger samples go with smaller ρ; the weight ratio adds nothing certain"
+    return "Neither the sample size nor the weight ratio alone tells ρ"
 
 
 __all__ = ["FEW", "Drawing", "draw_all"]

@@ -14,6 +14,7 @@ from fhjax.records import Assessment
 from fhjax.report import tables
 from fhjax.report.areas import EPSILON_METHODS, check_methods
 from fhjax.report.assumptions import assumptions
+from fhjax.report.figures import Drawing
 from fhjax.report.numbers import format_delta, format_number
 from fhjax.report.statement import INTERNAL_NOTICE, statement
 
@@ -44,7 +45,7 @@ def render(
         assessment: an assessed survey.
         table: its per-area table.
         summary: its headline numbers.
-        figures: of each figure its ``key``, ``title``, ``alt`` and ``png`` (base64).
+        figures: of each figure its ``key``, ``title``, ``alt``, ``width`` (CSS pixels) and ``png`` (base64).
         provenance: what :func:`~fhjax.report.provenance.collect_provenance` returned.
         title: heading of the page.
         epsilon_methods: which epsilons are shown.
@@ -63,13 +64,16 @@ def render(
     for figure in figures:
         by_section[_FIGURE_SECTIONS[figure["key"].split("_")[0]]].append(figure)
     delta = format_delta(assessment.delta)
-    conversions = [f"{name}: {EPSILON_METHODS[name]}" for name in check_methods(epsilon_methods)]
+    conversions = [
+        f"{'ε' if name == 'simple' else f'ε {name}'} is {EPSILON_METHODS[name]}"
+        for name in check_methods(epsilon_methods)
+    ]
     return environment.get_template("report.html").render(
         title=title or TITLE,
         notice=INTERNAL_NOTICE,
         statement=statement(assessment, summary),
         assumptions=assumptions(assessment),
-        conversion=f"ε is given at δ = {delta} by {'; '.join(conversions)}.",
+        conversion=f"At δ = {delta}, {'; '.join(conversions)}.",
         design=assessment.direct.design,
         estimator=_estimator(assessment),
         figures=by_section,
@@ -90,9 +94,11 @@ def render(
     )
 
 
-def figure_of(key: str, title: str, alt: str, png: bytes) -> dict[str, str]:
-    """A figure as the page wants it: the picture as base64 text."""
-    return {"key": key, "title": title, "alt": alt, "png": base64.b64encode(png).decode("ascii")}
+def figure_of(drawing: Drawing, png: bytes) -> dict[str, str]:
+    """A figure as the page wants it: the picture as base64 text, its text about as large as the page's."""
+    width = round(float(drawing.figure.get_figwidth()) * 116)
+    picture = base64.b64encode(png).decode("ascii")
+    return {"key": drawing.key, "title": drawing.title, "alt": drawing.alt, "width": str(width), "png": picture}
 
 
 def _estimator(assessment: Assessment) -> str:

@@ -51,7 +51,7 @@ def format_number(x: float | None, digits: int = 3) -> str:
 
     Example:
         >>> format_number(0.00267714), format_number(1249.0), format_number(3.2e-9)
-        ('0.00268', '1,249', '3.20e-9')
+        ('0.00268', '1,250', '3.20e-9')
     """
     return _text(x, digits, ROUND_HALF_EVEN)
 
@@ -64,6 +64,18 @@ def format_count(x: float | None) -> str:
 def format_percent(x: float | None, digits: int = 2) -> str:
     """A share as a percentage: 0.0123 becomes ``1.2 %``."""
     return MISSING if x is None or not math.isfinite(x) else f"{format_number(100.0 * x, digits)} %"
+
+
+def format_change(x: float | None, digits: int = 2) -> str:
+    """A relative change with its sign: 0.1 becomes ``+10 %``.
+
+    Example:
+        >>> format_change(0.1), format_change(-0.0123), format_change(0.0)
+        ('+10 %', '−1.2 %', '0 %')
+    """
+    if x is None or not math.isfinite(x):
+        return MISSING
+    return f"{'+' if x > 0 else ''}{format_number(100.0 * x, digits)} %".replace("-", "−")
 
 
 def format_delta(delta: float) -> str:

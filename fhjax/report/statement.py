@@ -90,9 +90,11 @@ def _joint(assessment: Assessment, summary: dict[str, Any]) -> str:
     release = assessment.guarantees.joint_correlated
     if math.isinf(rho):
         return f"For publishing {_joint_release(release.release)} no finite ρ can be stated. {neighbours(assessment)}"
+    better = summary.get("epsilon_exact", {}).get("joint_correlated", math.nan)
+    exact = f" (by the exact conversion ε ≤ {format_up(better)})" if math.isfinite(better) else ""
     return (
         f"Publishing {_joint_release(release.release)} satisfies ρ-zCDP with ρ = {format_up(rho)}, which at "
-        f"δ = {format_delta(assessment.delta)} is (ε, δ)-differential privacy with ε ≤ {format_up(epsilon)}. "
+        f"δ = {format_delta(assessment.delta)} is (ε, δ)-differential privacy with ε ≤ {format_up(epsilon)}{exact}. "
         f"{neighbours(assessment)}"
     )
 

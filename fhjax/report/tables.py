@@ -15,6 +15,7 @@ from fhjax.records import FLAGS, Assessment
 from fhjax.report.areas import in_areas
 from fhjax.report.numbers import (
     MISSING,
+    format_change,
     format_count,
     format_number,
     format_up,
@@ -82,7 +83,7 @@ def design_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         by_area("Weight ratio (largest / mean)", column(table, "weight_ratio"), format_number),
         by_area("Effective sample size (Kish)", column(table, "n_eff"), format_number),
         by_area("Design effect", column(table, "deff"), format_number),
-        by_area("Degrees of freedom of the variance", column(table, "degrees_of_freedom"), format_number),
+        by_area("Degrees of freedom of the variance", column(table, "degrees_of_freedom"), format_count),
         by_area("Direct estimate", column(table, "y"), lambda x: format_number(x, 4)),
         by_area("Standard error", column(table, "se"), format_number),
         by_area("Sensitivity Δ", column(table, "sensitivity"), format_number),
@@ -189,14 +190,14 @@ def drivers_table(assessment: Assessment) -> Table | None:
 
     def slope(name: str, values: tuple[float, float, float]) -> tuple[str, ...]:
         low, estimate, high = (float(value) for value in values)
-        return (name, format_number(estimate), f"{format_number(low)} to {format_number(high)}")
+        return (name, _signed(estimate), f"{_signed(low)} to {_signed(high)}")
 
     rows = (
         slope("log n, alone", drivers.slope_log_n),
         slope("log weight ratio, at the same n", drivers.slope_log_ratio_joint),
         slope("log n, at the same weight ratio", drivers.slope_log_n_joint),
-        ("Correlation of log n and log weight ratio", format_number(float(drivers.correlation_log_n_log_ratio)), ""),
-        ("Correlation of log ρ and log weight ratio", format_number(float(drivers.correlation_log_rho_log_ratio)), ""),
+        ("Correlation of log n and log weight ratio", _signed(float(drivers.correlation_log_n_log_ratio)), ""),
+        ("Correlation of log ρ and log weight ratio", _signed(float(drivers.correlation_log_rho_log_ratio)), ""),
     )
     note = f"Least squares of log ρ over {format_count(drivers.num_areas_used)} areas with a finite, positive ρ."
     return Table("drivers", "What makes an area's ρ large", ("Regressor", "Estimate", "95 % interval"), rows, note)
@@ -206,8 +207,8 @@ def variance_table(assessment: Assessment) -> Table | None:
     """How rho answers to a model variance that is off (the paper's Table S2)."""
     rows = tuple(
         (
-            f"{row['eta']:+.0%}".replace("%", " %"),
-            *(f"{row[name]:+.1%}".replace("%", " %") if row["areas"] else MISSING for name in ("min", "median", "max")),
+            format_change(row["eta"]),
+            *(format_change(row[name]) for name in ("min", "median", "max")),
         )
         for row in variance_changes(assessment)
     )
@@ -327,6 +328,11 @@ def _area_rows(
     )
     header = ("Area", *(AREA_COLUMNS[name][0] for name in names), *(("Flags",) if with_flags else ()))
     return Table(key, title, header, rows, note, text_columns=(len(header) - 1,) if with_flags else ())
+
+
+def _signed(x: float) -> str:
+    """A number that may be negative, with a minus sign that does not break off."""
+    return format_number(x).replace("-", "−")
 
 
 def _names(areas: list[str], limit: int = 20) -> str:

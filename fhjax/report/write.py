@@ -118,7 +118,7 @@ def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, 
             # Without dates, so that the same numbers give the same file.
             drawing.figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None, "Title": drawing.title})
             paths += [path, path.with_suffix(".pdf")]
-            pictures.append(html.figure_of(drawing.key, drawing.title, drawing.alt, png.getvalue()))
+            pictures.append(html.figure_of(drawing, png.getvalue()))
     return pictures, tuple(paths)
 
 

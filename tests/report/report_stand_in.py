@@ -149,12 +149,14 @@ def assessment_of(
         use = np.isfinite(rho) & (rho > 0)
         log_rho, log_n, log_ratio = np.log(rho[use]), np.log(n[use]), np.log((w_max * n / sum_w)[use])
         both = slopes(log_rho, log_ratio, log_n)
+        with np.errstate(invalid="ignore"):  # equal rho in all areas have no correlation: NaN, shown as a dash
+            correlations = np.corrcoef(np.stack([log_n, log_ratio, log_rho]))
         drivers = Drivers(
             slope_log_n=slopes(log_rho, log_n)[0],
             slope_log_ratio_joint=both[0],
             slope_log_n_joint=both[1],
-            correlation_log_n_log_ratio=float(np.corrcoef(log_n, log_ratio)[0, 1]),
-            correlation_log_rho_log_ratio=float(np.corrcoef(log_rho, log_ratio)[0, 1]),
+            correlation_log_n_log_ratio=float(correlations[0, 1]),
+            correlation_log_rho_log_ratio=float(correlations[2, 1]),
             num_areas_used=int(use.sum()),
         )
     changes = {}

@@ -73,3 +73,9 @@ def test_the_summary_fits_a_screen(case) -> None:
     assert "nan" not in text_summary(assessment).lower()
     assert f"delta = {1e-5:.0e}".replace("e-05", "e-5") in text_summary(assessment)
     assert "assumptions; report.html states them all" in lines[-1]
+
+
+def test_an_estimate_at_the_boundary_is_explained() -> None:
+    text = text_summary(made_up(30, model_variance=0.0))
+    assert "exactly 0" in text
+    assert len(text.splitlines()) <= 30

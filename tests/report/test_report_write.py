@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import html as html_text
 import json
 import math
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from report_stand_in import ASSUMPTIONS, assessment_of, cholesterol, made_up
+from scipy.stats import norm
 
 from fhjax.errors import InputError
 from fhjax.records import FLAGS
@@ -303,6 +305,68 @@ def test_figures_survive_odd_cases(case: str) -> None:
         drawing.figure.canvas.draw()  # pyright: ignore[reportAttributeAccessIssue]
         assert drawing.title
         assert "nan" not in drawing.title.lower().split()
+
+
+def test_further_epsilon_methods_get_their_columns(tmp_path) -> None:
+    assessment = made_up(13, infinite=1)
+    files = write_report(assessment, tmp_path, epsilon_methods=("exact", "tight"))
+    table, summary = pd.read_csv(files.areas), strict(files.summary)
+    place = list(COLUMNS).index("epsilon") + 1
+    assert list(table) == [*COLUMNS[:place], "epsilon_exact", "epsilon_tight", *COLUMNS[place:]]
+    finite = np.isfinite(table["rho"])
+    assert int(finite.sum()) == 12
+    assert (table["epsilon_exact"][finite] < table["epsilon_tight"][finite]).all()
+    assert (table["epsilon_tight"][finite] < table["epsilon"][finite]).all()
+    assert (table.loc[~finite, ["epsilon", "epsilon_exact", "epsilon_tight"]] == math.inf).all(axis=None)
+    # the exact curve: delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) with mu = sqrt(2 rho)
+    mu, epsilon = np.sqrt(2 * table["rho"][finite]), table["epsilon_exact"][finite]
+    delta = norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+    assert np.allclose(delta, assessment.delta, rtol=1e-6)
+    assert summary["epsilon_exact"]["max"] == "Infinity"
+    words = " ".join(Page(files.page.read_text(encoding="utf-8")).text)
+    assert "ε exact is the exact privacy curve" in words
+
+
+def test_exact_is_withheld_where_the_release_is_no_gaussian_pair() -> None:
+    from fhjax.report.summary import summarise
+
+    assessment = made_up(5)
+    release = dataclasses.replace(assessment.guarantees.joint_independent, gaussian_pair=False)
+    guarantees = dataclasses.replace(assessment.guarantees, joint_independent=release)
+    summary = summarise(dataclasses.replace(assessment, guarantees=guarantees), epsilon_methods=("exact",))
+    assert math.isnan(summary["epsilon_exact"]["joint"])
+    assert summary["epsilon_exact"]["joint_correlated"] < summary["epsilon_joint_correlated"]
+
+
+def test_rows_that_only_pad_are_left_out() -> None:
+    from fhjax.report.areas import area_table
+    from fhjax.report.summary import summarise
+
+    assessment = made_up(6)
+    pad = np.concatenate([np.ones(6, bool), np.zeros(2, bool)])
+
+    def padded(record, skip=()):
+        changes = {
+            field.name: np.concatenate([np.asarray(value), [777.0, 777.0]])
+            for field in dataclasses.fields(record)
+            if field.name not in skip and np.shape(value := getattr(record, field.name)) == (6,)
+            and not isinstance(value, tuple)
+        }  # fmt: skip
+        assert len(changes) >= 2
+        return dataclasses.replace(record, **changes)
+
+    wide = dataclasses.replace(
+        assessment,
+        area_data=dataclasses.replace(padded(assessment.area_data), mask=pad),
+        posterior=padded(assessment.posterior),
+        guarantees=padded(assessment.guarantees, skip=("labels",)),
+        equal_weight_rho=np.concatenate([assessment.equal_weight_rho, [777.0, 777.0]]),
+        model_variance_changes={
+            eta: np.concatenate([change, [777.0, 777.0]]) for eta, change in assessment.model_variance_changes.items()
+        },
+    )
+    pd.testing.assert_frame_equal(area_table(wide), area_table(assessment))
+    assert summarise(wide) == summarise(assessment)
 
 
 def test_assumptions_already_stated_are_not_said_twice() -> None:
