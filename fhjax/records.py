@@ -401,7 +401,7 @@ class FayHerriotFit:
     @property
     def bic(self) -> Array:
         """-2 loglik + (p + 1) log m."""
-        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * jax.numpy.log(self.num_areas)
+        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * jax.numpy.log(jax.numpy.asarray(self.num_areas, float))
 
 
 @record

@@ -41,7 +41,7 @@ def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_s
         max_steps: most Newton steps; about six are usual.
 
     Raises:
-        InputError: an unknown method, or shapes that do not fit.
+        InputError: an unknown method, shapes that do not fit, or ``"ml"`` with a sampling variance of 0.
         NumericalError: no convergence, collinear covariates, or a value that is not finite. Inside ``jit``, ``vmap``
             or ``grad`` nothing is raised: read ``status``.
 
@@ -60,6 +60,11 @@ def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_s
         raise InputError(f"Unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
     _check_shapes(data)
     concrete = is_concrete(data)
+    if concrete and method == "ml" and bool(np.any(np.asarray(data.sampling_variance) == 0)):
+        raise InputError(
+            "The likelihood has no maximum when a sampling variance is 0: it grows without bound as the model variance "
+            'goes to 0. Use method="reml" or "moment", or leave those areas out.'
+        )
     intercept = concrete and data.mask is None and data.X.shape[1] == 1 and bool(np.all(np.asarray(data.X) == 1.0))
     result = fit_kernel(
         data.y,

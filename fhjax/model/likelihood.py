@@ -48,12 +48,13 @@ class Powers(NamedTuple):
     yy: Array  # () sum w^k y^2
 
 
-#: Below this share of the mean sampling variance V is taken as this: only areas with psi = 0 can come near.
-SMALLEST_V = 1e-30
+#: The least V, in mean sampling variances, of an area whose sampling variance is exactly 0: at s = 0 it would be 0 and
+#: its weight infinite. Areas with a sampling variance above 0 keep theirs, however small.
+SMALLEST_V = 1e-10
 
 
 def marginal_variance(s: Array, psi: Array) -> Array:
-    return jnp.maximum(psi + s, SMALLEST_V)
+    return jnp.where(psi == 0, jnp.maximum(s, SMALLEST_V), psi + s)
 
 
 def weighted_sums(s: Array, problem: Problem, powers: tuple[int, ...]) -> list[Powers]:
