@@ -86,9 +86,11 @@ def default_delta(direct: DirectEstimates) -> float:
 
 
 def _equal_weight_rho(direct: DirectEstimates, data: AreaData, posterior: Posterior) -> Array | None:
-    if direct.num_records is None or not np.isfinite(direct.outcome_range):
+    """With equal weights a unit of k records moves an area of n records by R k / n: n / k such units."""
+    largest_unit = 1 if direct.privacy_unit == "record" else direct.max_unit_records
+    if direct.num_records is None or largest_unit is None or not np.isfinite(direct.outcome_range):
         return None
-    return equal_weight_rho(data, posterior, direct.num_records, outcome_range=direct.outcome_range)
+    return equal_weight_rho(data, posterior, direct.num_records / largest_unit, outcome_range=direct.outcome_range)
 
 
 def _drivers(direct: DirectEstimates, rho: Array) -> Drivers | None:

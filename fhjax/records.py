@@ -119,6 +119,7 @@ class AreaSums:
     weight_square_sum: FloatArray  # (m,)
     max_weight: FloatArray  # (m,) largest weight of one record
     max_unit_weight: FloatArray  # (m,) largest weight sum of one privacy unit (= max_weight when the unit is a record)
+    max_unit_records: IntArray | None = None  # (m,) most records of one privacy unit; None when the unit is a record
     weighted_outcome_sum: FloatArray  # (m,) sum of w Y
     weighted_square_sum: FloatArray  # (m,) sum of w (Y - y_area)**2, for the design effect
     outcome_min: FloatArray  # (m,) +inf in an area without universe
@@ -186,6 +187,8 @@ def _merge_area_sums(one: AreaSums, two: AreaSums) -> AreaSums:
         for name in ("num_records", "num_missing", "weight_sum", "weight_square_sum", "weighted_outcome_sum")
     }
     sums |= {name: np.maximum(*spread(name)) for name in ("max_weight", "max_unit_weight")}
+    if one.max_unit_records is not None and two.max_unit_records is not None:
+        sums["max_unit_records"] = np.maximum(*spread("max_unit_records"))
     if one.num_replicates:
         sums |= {name: np.add(*spread(name)) for name in ("replicate_weight_sums", "replicate_outcome_sums")}
         if one.replicate_deviations is not None and two.replicate_deviations is not None:
@@ -312,6 +315,7 @@ class DirectEstimates:
     num_records: IntArray | None = None  # (m,)
     weight_sum: FloatArray | None = None  # (m,)
     max_unit_weight: FloatArray | None = None  # (m,)
+    max_unit_records: IntArray | None = None  # (m,) most records of one privacy unit; None when the unit is a record
     kish_n_eff: FloatArray | None = None  # (m,) (sum w)^2 / sum w^2
     design_effect: FloatArray | None = None  # (m,) sampling variance / simple random sampling variance
     degrees_of_freedom: FloatArray | None = None  # (m,) of the area's design variance
@@ -401,7 +405,9 @@ class FayHerriotFit:
     @property
     def bic(self) -> Array:
         """-2 loglik + (p + 1) log m."""
-        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * jax.numpy.log(jax.numpy.asarray(self.num_areas, float))
+        return -2.0 * self.log_likelihood + (self.beta.shape[0] + 1) * jax.numpy.log(
+            jax.numpy.asarray(self.num_areas, float)
+        )
 
 
 @record

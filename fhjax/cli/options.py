@@ -71,6 +71,12 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="what a stratum with one PSU contributes",
     )
+    direct.add_argument(
+        "--empty-area",
+        choices=("error", "exclude"),
+        default="error",
+        help="areas in which a replicate has no weight left: stop, or leave them out",
+    )
     add_zero_variance_option(direct)
 
 
@@ -188,7 +194,12 @@ def variance_from(args: argparse.Namespace):
         )
     scales = None if args.replicate_scales is None else read_numbers(args.replicate_scales)
     return Replicates(
-        args.replicate_method, fay=args.fay, center=args.center, scale=args.replicate_scale, scales=scales
+        args.replicate_method,
+        fay=args.fay,
+        center=args.center,
+        scale=args.replicate_scale,
+        scales=scales,
+        empty_area=args.empty_area,
     )
 
 

@@ -125,6 +125,7 @@ def direct_estimates(
         num_records=n[kept],
         weight_sum=sums.weight_sum[kept],
         max_unit_weight=sums.max_unit_weight[kept],
+        max_unit_records=None if sums.max_unit_records is None else sums.max_unit_records[kept],
         kish_n_eff=sums.weight_sum[kept] ** 2 / sums.weight_square_sum[kept],
         design_effect=_design_effect(sums, psi, sizes)[kept],
         degrees_of_freedom=design.degrees_of_freedom[kept],

@@ -156,9 +156,10 @@ def area_sums_from_arrays(
     if np.any(outside := (low < bounds[0]) | (high > bounds[1])):
         raise complain(f"have an outcome outside the bounds {bounds}", names.where(outside), "Declare wider bounds.")
     centre = sums["weighted_outcome_sum"] / np.where(sums["weight_sum"] == 0.0, 1.0, sums["weight_sum"])  # pyright: ignore
-    largest = sums["max_weight"]
+    largest, most = sums["max_weight"], None
     if unit_index is not None:
-        largest = _max_unit_weights(area, np.asarray(unit_index), np.where(np.isnan(outcome), 0.0, w), num_areas)
+        observed = ~np.isnan(outcome)
+        largest, most = _largest_units(area, np.asarray(unit_index), np.where(observed, w, 0.0), observed, num_areas)
     deviations = None
     if weights is not None:
         deviations = np.sum((weights - w[:, None]) ** 2, axis=0) / max(float(np.sum(w**2)), np.finfo(float).tiny)
@@ -166,6 +167,7 @@ def area_sums_from_arrays(
         labels=names,
         **sums,  # pyright: ignore[reportArgumentType]
         max_unit_weight=largest,  # pyright: ignore[reportArgumentType]
+        max_unit_records=most,
         replicate_deviations=deviations,
         strata=_stratum_sums(area, w, outcome, centre, stratum_index, psu_index),
         privacy_unit="record" if unit_index is None else "unit",
@@ -174,16 +176,20 @@ def area_sums_from_arrays(
     )
 
 
-def _max_unit_weights(area: np.ndarray, unit: np.ndarray, weight: np.ndarray, num_areas: int) -> np.ndarray:
+def _largest_units(
+    area: np.ndarray, unit: np.ndarray, weight: np.ndarray, observed: np.ndarray, num_areas: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Largest weight sum and most records of one privacy unit, by area."""
     names, index = np.unique(unit, return_inverse=True)
     first = np.full(len(names), -1, dtype=np.int64)
     first[index] = area
     if np.any(split := first[index] != area):
         raise complain("have records in two areas", np.unique(unit[split]).tolist(), "A unit belongs to one area.",
                        noun="privacy unit")  # fmt: skip
-    largest = np.zeros(num_areas)
+    largest, most = np.zeros(num_areas), np.zeros(num_areas, dtype=np.int64)
     np.maximum.at(largest, first, np.bincount(index, weights=weight))
-    return largest
+    np.maximum.at(most, first, np.bincount(index[observed], minlength=len(names)))
+    return largest, most
 
 
 def _stratum_sums(

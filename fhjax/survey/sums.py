@@ -71,7 +71,7 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
         sums["replicate_deviations"] = _replicate_deviations(table, replicates)
     if "unit" in table.columns:
         tell("Summing weights by privacy unit.")
-        sums["max_unit_weight"] = _max_unit_weights(table, sums["labels"], survey.roles.unit or "unit")
+        sums |= _largest_units(table, sums["labels"], survey.roles.unit or "unit")
     if taylor:
         tell("Summing residuals by stratum and primary sampling unit.")
         sums["strata"] = stratum_sums(table, centres, sums["labels"])
@@ -190,13 +190,20 @@ def _replicate_deviations(table: Any, replicates: list[str]) -> FloatArray | Non
     return np.array([float(row[name][0]) for name in replicates]) / base if base > 0.0 else None
 
 
-def _max_unit_weights(table: Any, labels: Labels, column: str) -> FloatArray:
-    """Largest weight sum of one privacy unit by area; a unit in two areas is refused."""
+def _largest_units(table: Any, labels: Labels, column: str) -> dict[str, Any]:
+    """Largest weight sum and most records of one privacy unit by area; a unit in two areas is refused."""
     units = table.group_by(unit=table.unit).agg(
-        area=table.area.min(), last=table.area.max(), weights=table.y.notnull().ifelse(table.weight, 0.0).sum()
+        area=table.area.min(),
+        last=table.area.max(),
+        weights=table.y.notnull().ifelse(table.weight, 0.0).sum(),
+        records=table.y.count(),
     )
     split = units.area != units["last"]
-    rows = _fetch(units.group_by("area").agg(largest=units.weights.max(), split=split.cast("int64").sum()))
+    rows = _fetch(
+        units.group_by("area").agg(
+            weights=units.weights.max(), records=units.records.max(), split=split.cast("int64").sum()
+        )
+    )
     if count := int(rows["split"].sum()):
         first = _fetch(units.filter(split).order_by("unit").limit(5).select("unit"))["unit"].tolist()
         raise InputError(
@@ -204,4 +211,7 @@ def _max_unit_weights(table: Any, labels: Labels, column: str) -> FloatArray:
             + f"A unit belongs to one area: the guarantee counts it once. If the ids in column {column!r} start again "
             "in every area, combine them with the area."
         )
-    return _in_label_order(labels, rows["area"], rows["largest"])
+    return {
+        "max_unit_weight": _in_label_order(labels, rows["area"], rows["weights"]),
+        "max_unit_records": _in_label_order(labels, rows["area"], rows["records"]).astype(np.int64),
+    }

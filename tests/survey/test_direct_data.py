@@ -96,6 +96,8 @@ def test_acs_washington(data):
     direct = direct_estimates(survey)
     by_household = frame.groupby(["area", "SERIALNO"])["PWGTP"].sum().groupby("area").max()
     np.testing.assert_array_equal(direct.max_unit_weight, by_household.sort_index())
+    largest_household = frame.groupby(["area", "SERIALNO"]).size().groupby("area").max()
+    np.testing.assert_array_equal(direct.max_unit_records, largest_household.sort_index())
     wanted = expected(data / "acs2024_wa_poverty.direct.csv")
     np.testing.assert_allclose(direct.sampling_variance, wanted["var_psu"], rtol=RELATIVE)
     np.testing.assert_allclose(direct.sensitivity, by_household.sort_index() / wanted["sum_w"], rtol=1e-14)

@@ -240,6 +240,7 @@ def test_household_as_the_privacy_unit():
     )
     sums = area_sums(survey_from_frame(frame, **ROLES, unit="hh"))
     np.testing.assert_array_equal(sums.max_unit_weight, [3.0, 4.0])  # a missing outcome has no weight to move
+    np.testing.assert_array_equal(sums.max_unit_records, [2, 1])
     np.testing.assert_array_equal(sums.max_weight, [2.5, 4.0])
     assert sums.privacy_unit == "hh"
 
