@@ -101,7 +101,7 @@ class CheckResult:
 
 
 @functools.cache
-def _chunk(sampler: Sampler, release: str, with_areas: bool, with_joint: bool):
+def _chunk(sampler: Sampler, release: str, with_areas: bool):
     """The function that summarises one chunk; cached so that it is compiled once for each sampler."""
     joint_density = losses.log_density_independent if release == "independent" else losses.log_density_correlated
 
@@ -118,10 +118,7 @@ def _chunk(sampler: Sampler, release: str, with_areas: bool, with_joint: bool):
         else:
             areas = summarise_series(jnp.zeros((theta.shape[0], 1)))
             worst = jnp.zeros(theta.shape[0])
-        if with_joint:
-            joint = losses.loss(joint_density, theta, here, arguments.joint_there)
-        else:
-            joint = jnp.zeros(theta.shape[0])
+        joint = losses.loss(joint_density, theta, here, arguments.joint_there)
         rho = arguments.joint_rho
         standard_joint = jnp.where(rho > 0.0, (joint - rho) / jnp.sqrt(2.0 * jnp.where(rho > 0.0, rho, 1.0)), 0.0)
         return PassSummary(
@@ -217,7 +214,7 @@ def check(
 
     def run(name: str, release: str, arguments: PassArguments, n: int, *, areas: bool, joint: bool) -> Pass:
         arguments = dataclasses.replace(arguments, key=jax.random.fold_in(key, next(streams)))
-        summary = stream(_chunk(sampler, release, areas, joint), arguments, n, data.num_areas)
+        summary = stream(_chunk(sampler, release, areas), arguments, n, data.num_areas)
         summary = jax.tree.map(np.asarray, summary)
         return Pass(
             name=name,
@@ -233,7 +230,7 @@ def check(
     joint_rho: dict[str, float] = {}
     found: list[Finding] = []
     tail_key = jax.random.fold_in(key, 100)
-    if independent:
+    if independent and areas_rho[worst] > 0.0:
         tails["area"] = tail.tail_delta(
             here, areas_there, epsilons["area"], key=tail_key, release="independent", area=worst
         )
@@ -295,8 +292,11 @@ def check(
 
 
 def epsilon_grid(rho: float) -> npt.NDArray[np.float64]:
-    """Epsilons from 0 to four standard deviations above the mean loss, where delta is looked at."""
-    return np.linspace(0.0, rho + 4.0 * np.sqrt(2.0 * rho), _NUM_EPSILONS)
+    """Epsilons up to four standard deviations above the mean loss, where delta is looked at.
+
+    They start a rounding error above 0, so that losses that are 0 do not count as exceeding it.
+    """
+    return np.linspace(1e-9, max(1e-9, rho + 4.0 * np.sqrt(2.0 * rho)), _NUM_EPSILONS)
 
 
 def directions(posterior: OwnPosterior, release: str, num_random: int = 4) -> npt.NDArray[np.float64]:

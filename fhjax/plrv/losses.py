@@ -1,8 +1,8 @@
 """Log densities of the posterior under two neighbouring data sets, and the privacy loss of a draw.
 
-Coded apart from ``fhjax.model`` and ``fhjax.privacy``: the posterior is made here by a QR decomposition and by precision
-weighting, never from the sensitivity coefficients, so that a wrong coefficient, mean or variance there shows up as a
-privacy loss that does not have the law claimed for it.
+Coded apart from ``fhjax.model`` and ``fhjax.privacy``: the posterior is made here by a QR decomposition and by
+precision weighting, never from the sensitivity coefficients, so that a wrong coefficient, mean or variance there shows
+up as a privacy loss that does not have the law claimed for it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Neighbours:
         return OwnPosterior(mean=jnp.asarray(self._mean(y)), **self._fixed)
 
     def each_with_its_own_change(self, area: np.ndarray, change: np.ndarray) -> OwnPosterior:
-        """Marginal posteriors in which area i sees ``change[i]`` of area ``area[i]``'s direct estimate, its own worst."""
+        """Marginal posteriors in which area i sees ``change[i]`` of area ``area[i]``'s direct estimate."""
         area = np.asarray(area)
         beta = self._inverse @ (self._Q.T @ (self.y / self._root))
         moved = beta + (self._Q[area] / self._root[area, None] * np.asarray(change)[:, None]) @ self._inverse.T
@@ -188,9 +188,9 @@ def loss(log_density, theta: Array, here: OwnPosterior, there: OwnPosterior) -> 
 def loss_by_bayes(data: AreaData, model_variance: Any, theta: Array, area: int, change: float) -> Array:
     """The loss of a whole correlated draw by Bayes' rule, without any posterior: (..., m) -> (...,).
 
-    p(theta | y) / p(theta | y') = [f(y_k | theta_k) / f(y'_k | theta_k)] [p(y') / p(y)]: the prior of theta cancels, and
-    with the flat prior on the coefficients p(y) is the restricted likelihood. It holds at a model variance of 0 too,
-    and shows why the draw of all areas costs what area k alone costs: nothing but theta_k is in it.
+    p(theta | y) / p(theta | y') = [f(y_k | theta_k) / f(y'_k | theta_k)] [p(y') / p(y)]: the prior of theta cancels,
+    and with the flat prior on the coefficients p(y) is the restricted likelihood. It holds at a model variance of 0
+    too, and shows why the draw of all areas costs what area k alone costs: nothing but theta_k is in it.
     """
     y, psi, X = (np.asarray(value, dtype=float) for value in (data.y, data.sampling_variance, data.X))
     root = np.sqrt(psi + float(model_variance))

@@ -81,8 +81,10 @@ def summarise_losses(losses: Array, rho: Array, orders: Array, epsilons: Array) 
 
 
 def chunk_rows(num_draws: int, width: int) -> int:
-    """How many draws of ``width`` numbers are made at once."""
-    return max(1, min(num_draws, _CHUNK_VALUES // max(width, 1)))
+    """How many draws of ``width`` numbers are made at once: a divisor of ``num_draws`` if one is near the limit, so
+    that no second loop for a shorter last chunk is compiled."""
+    limit = max(1, min(num_draws, _CHUNK_VALUES // max(width, 1)))
+    return next((rows for rows in range(limit, limit // 2, -1) if num_draws % rows == 0), limit)
 
 
 def stream(summarise_chunk: Callable[..., Any], arguments: Any, num_draws: int, width: int) -> Any:

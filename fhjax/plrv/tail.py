@@ -5,6 +5,8 @@ An estimate from draws refutes a claim or fails to; it never proves one.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -75,39 +77,32 @@ def tail_delta(
 
     Source: importance sampling by an exponential tilt (Siegmund 1976); the tilt of a Gaussian is a Gaussian.
     """
-    density = {
-        "correlated": log_density_correlated,
-        "independent": log_density_independent,
-    }[release]
     if area is not None:
-        here, there = _one_area(here, area), _one_area(there, area)
-        density = log_density_independent
-        release = "independent"
-    values, lows, highs = [], [], []
-    z = stats.norm.ppf(0.5 + confidence / 2)
-    # The mean of the loss under N(mean + t (mean - mean'), S) is (1/2 + t) d^2: a line in t that two points fix.
-    base = float(density(here.mean, here) - density(here.mean, there))
-    slope = float(density(2 * here.mean - there.mean, here) - density(2 * here.mean - there.mean, there)) - base
+        here, there, release = _one_area(here, area), _one_area(there, area), "independent"
+    value, error = _tail_kernel(here, there, jnp.atleast_1d(jnp.asarray(epsilons)), key, num_draws, release)
+    value, half = np.asarray(value), stats.norm.ppf(0.5 + confidence / 2) * np.asarray(error)
+    return Estimate(value=value, low=np.maximum(value - half, 0.0), high=value + half)
+
+
+@functools.partial(jax.jit, static_argnames=("num_draws", "release"))
+def _tail_kernel(here: OwnPosterior, there: OwnPosterior, epsilons: Array, key: Array, num_draws: int, release: str):
+    density = log_density_independent if release == "independent" else log_density_correlated
+    step = here.mean - there.mean
+    # The mean of the loss under N(mean + t step, S) is (1/2 + t) d^2: a line in t that two points fix.
+    base = density(here.mean, here) - density(here.mean, there)
+    slope = density(here.mean + step, here) - density(here.mean + step, there) - base
     noise = _noise(here, key, num_draws, release)
-    for epsilon in np.atleast_1d(np.asarray(epsilons, dtype=float)):
-        t = max(0.0, (epsilon - base) / slope)
-        moved = OwnPosterior(
-            mean=here.mean + t * (here.mean - there.mean),
-            independent=here.independent,
-            factor=here.factor,
-            basis=here.basis,
-            triangle=here.triangle,
-        )
+
+    def one(epsilon: Array) -> tuple[Array, Array]:
+        moved = dataclasses.replace(here, mean=here.mean + jnp.maximum(0.0, (epsilon - base) / slope) * step)
         theta = moved.mean + noise
         log_here = density(theta, here)
-        loss = log_here - density(theta, there)
-        weight = log_here - density(theta, moved)
-        terms = np.asarray(jnp.exp(weight) * -jnp.expm1(-jnp.maximum(loss - epsilon, 0.0)))
-        value, error = terms.mean(), terms.std() / np.sqrt(num_draws)
-        values.append(value)
-        lows.append(max(value - z * error, 0.0))
-        highs.append(value + z * error)
-    return Estimate(value=np.array(values), low=np.array(lows), high=np.array(highs))
+        over = log_here - density(theta, there) - epsilon
+        # In log space: far in the tail both densities underflow, their ratio does not.
+        terms = jnp.exp(log_here - density(theta, moved)) * -jnp.expm1(-jnp.maximum(over, 0.0))
+        return jnp.mean(terms), jnp.std(terms) / jnp.sqrt(num_draws)
+
+    return jax.lax.map(one, epsilons)
 
 
 def _one_area(posterior: OwnPosterior, area: int) -> OwnPosterior:

@@ -1,0 +1,161 @@
+"""``fhjax check``: does the privacy loss behave as the guarantee says? By Monte Carlo; exit code 1 on refutation."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fhjax.cli import options
+from fhjax.cli.claim import add_claim_options, claim_from
+from fhjax.cli.progress import Steps
+from fhjax.records import AreaData, Guarantees
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser("check", help="Monte Carlo check of the privacy loss", description=__doc__)
+    options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
+    add_claim_options(parser)
+    parser.add_argument("--claim", metavar="FILE.csv", help="rho by area as somebody claims it (columns area and "
+                        "rho, as `fhjax guarantee` writes them), instead of this package's own")  # fmt: skip
+    parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each direction "
+                        "(default: 100,000)")  # fmt: skip
+    parser.add_argument("--joint-draws", type=int, metavar="N", help="draws of the joint releases (default: as many)")
+    parser.add_argument("--release", choices=("both", "independent", "correlated"), default="both")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the simulation (default: 1)")
+    parser.add_argument("--level", type=float, default=0.01, metavar="A", help="probability of refuting a true claim, "
+                        "over all tests together (default: 0.01)")  # fmt: skip
+    parser.add_argument("--out", metavar="DIR", help="folder for check.json and figures/")
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the claim and say what was found; 1 when it is refuted."""
+    steps = Steps(2 + bool(args.out), quiet=args.quiet)
+    with steps.step("direct estimates, model and guarantees"):
+        claim = claim_from(args)
+        guarantees = claim.guarantees if args.claim is None else _claimed(claim.guarantees, claim.data, args.claim)
+    with steps.step(f"{args.draws:,} draws of every area"):
+        import jax
+
+        from fhjax.plrv.check import check
+
+        result = check(
+            claim.data,
+            claim.posterior,
+            guarantees,
+            key=jax.random.key(args.seed),
+            num_draws=args.draws,
+            joint_draws=args.joint_draws,
+            level=args.level,
+            independent=args.release != "correlated",
+            correlated=args.release != "independent",
+        )
+    if args.out:
+        with steps.step("check.json and figures"):
+            from fhjax.report.numbers import json_safe
+            from fhjax.report.plrv_figures import write_check_figures
+
+            folder = Path(args.out)
+            folder.mkdir(parents=True, exist_ok=True)
+            values = {**check_values(result), "options": options.configuration(args)}
+            (folder / "check.json").write_text(json.dumps(json_safe(values), indent=2) + "\n", encoding="utf-8")
+            write_check_figures(result, folder / "figures")
+    print(check_text(result))
+    return 1 if result.refuted else 0
+
+
+def _claimed(own: Guarantees, data: AreaData, path: str) -> Guarantees:
+    """The guarantees with the per-area rho of a file."""
+    import jax.numpy as jnp
+    import pandas as pd
+
+    from fhjax.errors import InputError, complain
+
+    try:
+        table = pd.read_csv(path, dtype={"area": str})
+        rho = dict(zip(table["area"], table["rho"].astype(float), strict=True))
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} is not a table with columns area and rho ({error}).") from error
+    labels = [str(label) for label in data.labels or range(data.num_areas)]
+    missing = [label for label in labels if label not in rho]
+    if missing:
+        raise complain(f"have no rho in {path}", missing, "Claim a rho for every area of the file that is checked.")
+    return dataclasses.replace(own, per_area_rho=jnp.asarray([rho[label] for label in labels]))
+
+
+def check_values(result) -> dict[str, Any]:
+    """A check as plain values."""
+    from fhjax.plrv import tail, theory
+    from fhjax.plrv.check import ORDERS
+    from fhjax.plrv.fit_tests import variance_test_power
+
+    values: dict[str, Any] = {
+        "refuted": result.refuted,
+        "reasons": [finding.name for finding in result.reasons],
+        "level": result.level,
+        "draws_per_area_and_direction": result.num_draws,
+        "power_one_area_sd_1_percent_off": float(variance_test_power(0.99**2, result.num_draws)),
+        "findings": [vars(finding) for finding in result.findings],
+        "releases": {},
+    }
+    for each in result.passes:
+        if each.joint is None or not each.name.endswith("D to D'"):
+            continue
+        rho = result.joint_rho[each.release]
+        estimate, feasible = tail.renyi_estimate(each.summary.joint_loss, rho, ORDERS)
+        n = int(each.summary.joint.count)
+        standard = float(each.summary.joint.total[0]) / n
+        values["releases"][each.release] = {
+            "rho_claimed": rho,
+            "mean_loss": rho + standard * np.sqrt(2.0 * rho),
+            "variance_loss": 2.0 * rho * float(each.summary.joint.square_total[0]) / n,
+            "renyi": [
+                {"order": a, "estimate": v, "claimed": c, "feasible": bool(f)}
+                for a, v, c, f in zip(ORDERS, estimate.value, theory.renyi_of(rho, ORDERS), feasible, strict=True)
+            ],
+        }
+    for name, estimate in result.tail.items():
+        rho = float(result.areas_rho[result.worst_area]) if name == "area" else result.joint_rho[name]
+        curve = [
+            {"epsilon": e, "estimate": v, "low": low, "high": high, "claimed": c}
+            for e, v, low, high, c in zip(
+                result.epsilons[name], estimate.value, estimate.low, estimate.high,
+                theory.delta_of(rho, result.epsilons[name]), strict=True,
+            )
+        ]  # fmt: skip
+        values["releases"].setdefault(name, {"rho_claimed": rho})["delta"] = curve
+    return values
+
+
+def check_text(result) -> str:
+    """What a reader of the terminal needs."""
+    lines = []
+    for finding in result.findings:
+        mark = "REFUTED" if finding in result.reasons else "ok"
+        lines.append(
+            f"{mark:>8}  p {finding.p_value:<9.3g} {finding.name}" + (f" ({finding.detail})" if finding.detail else "")
+        )
+    values = check_values(result)
+    for name, release in values["releases"].items():
+        if "renyi" in release:
+            beyond = [f"{row['order']:g}" for row in release["renyi"] if not row["feasible"]]
+            if beyond:
+                lines.append(
+                    f"Rényi orders out of reach of the draws, joint {name}: {', '.join(beyond)} (their estimates are "
+                    "biased toward safe and prove nothing)"
+                )
+    power = values["power_one_area_sd_1_percent_off"]
+    lines.append(
+        f"A standard deviation 1 % off in one area is seen by its own test, at the 1 % level, with power {power:.2f}."
+    )
+    if result.refuted:
+        lines.append(f"REFUTED at level {result.level:g}: {'; '.join(finding.name for finding in result.reasons)}.")
+    else:
+        lines.append(f"Not refuted at level {result.level:g} over {len(result.findings)} tests. This is no proof.")
+    return "\n".join(lines)

@@ -1,0 +1,59 @@
+"""The claim that `check`, `audit` and `release` are about: data, posterior and guarantees, from shared options."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from fhjax.cli import options
+from fhjax.records import AreaData, DirectEstimates, Guarantees, Posterior
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """What is claimed of draws: the posterior they come from and what they cost."""
+
+    direct: DirectEstimates
+    data: AreaData
+    posterior: Posterior
+    guarantees: Guarantees
+
+
+def add_claim_options(parser: argparse.ArgumentParser) -> None:
+    """Columns of the area-level file, covariates, and where the model variance comes from."""
+    parser.add_argument("--area", default="area", metavar="COL[,COL]", help="area (default: area)")
+    options.add_area_level_options(parser, sensitivity="sensitivity")
+    options.add_zero_variance_option(parser)
+    options.add_covariate_options(parser)
+    variance = parser.add_mutually_exclusive_group()
+    variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)")
+    variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """How text files are written, where the file itself is not the first argument."""
+    text = parser.add_argument_group("how the area-level file is written")
+    text.add_argument("--delimiter", metavar="CHAR", help="column separator (found by itself by default)")
+    text.add_argument("--decimal", metavar="CHAR", help="decimal mark (default: a point)")
+    text.add_argument("--encoding", metavar="NAME", help="encoding, such as cp1252 (default: utf-8)")
+
+
+def claim_from(args: argparse.Namespace) -> Claim:
+    """Read the area-level file and work out what is claimed."""
+    from fhjax.cli.guarantee import _model_variance
+    from fhjax.model.fit import fit, from_direct, given
+    from fhjax.model.posterior import posterior
+    from fhjax.privacy.guarantee import guarantees
+
+    direct = options.area_level_from(args)
+    X, columns, _ = options.covariates_from(args, direct)
+    data = from_direct(direct, X=X, columns=columns)
+    if args.fit is not None:
+        fitted, source = given(data, _model_variance(args.fit, data)), "estimated"
+    elif args.model_variance is not None:
+        fitted, source = given(data, args.model_variance), "public"
+    else:
+        fitted, source = fit(data), "estimated"
+    post = posterior(data, fitted)
+    claim = guarantees(data, post, direct.sensitivity, privacy_unit=direct.privacy_unit, model_variance_source=source)
+    return Claim(direct=direct, data=data, posterior=post, guarantees=claim)
