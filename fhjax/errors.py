@@ -70,6 +70,8 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
 
     >>> str(complain("have a sampling variance of 0", ["A", "B"], "Pass zero_variance='exclude'."))
     "2 areas have a sampling variance of 0: 'A', 'B'. Pass zero_variance='exclude'."
+    >>> str(complain("have a sampling variance of 0", ["A"], "Exclude it."))
+    "1 area has a sampling variance of 0: 'A'. Exclude it."
     """
     count = len(labels)
     if count == 1:
@@ -78,4 +80,10 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
         plural = noun[:-1] + "ies"
     else:
         plural = "strata" if noun == "stratum" else noun + "s"
+    if count == 1:
+        verb, _, rest = what.partition(" ")
+        what = f"{_SINGULAR.get(verb, verb)} {rest}"
     return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")
+
+
+_SINGULAR = {"have": "has", "are": "is", "do": "does", "hold": "holds", "lie": "lies"}

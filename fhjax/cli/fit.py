@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.model.posterior import posterior
 
     direct = options.area_level_from(args)
-    X, columns = options.covariates_from(args, direct)
+    X, columns, _ = options.covariates_from(args, direct)
     data = from_direct(direct, X=X, columns=columns)
     fitted = fit(data, method=args.method)
     _write_text(args.out, json.dumps(fit_values(fitted), indent=2) + "\n")

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.privacy.guarantee import guarantees
 
     direct = options.area_level_from(args)
-    X, columns = options.covariates_from(args, direct)
+    X, columns, _ = options.covariates_from(args, direct)
     data = from_direct(direct, X=X, columns=columns)
     model_variance = args.model_variance if args.fit is None else _model_variance(args.fit, data)
     result = guarantees(

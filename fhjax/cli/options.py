@@ -213,7 +213,7 @@ def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:
         if args.population is None:
             raise InputError("--estimator ht needs --population FILE with the known population of every area.")
         *area, size = names(args.population_columns)
-        population = read_population(args.population, area=area, column=size)
+        population = read_population(args.population, area=area, column=size, **text_options(args))
     elif args.population is not None:
         raise InputError("--population is only used by --estimator ht.")
     return direct_estimates(
@@ -248,14 +248,21 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
 
 
 def covariates_from(args: argparse.Namespace, direct: DirectEstimates):
-    """``(X, column names)`` for the areas of ``direct``; ``(None, None)`` when only an intercept is asked for."""
+    """``(X, column names, notes)`` for the areas of ``direct``; ``(None, None, ())`` for an intercept alone."""
     from fhjax.survey.covariates import read_covariates
 
     if args.covariates is None and args.x is None:
-        return None, None
+        return None, None, ()
     if args.covariates is None or not args.x:
         raise InputError("--covariates FILE and --x COL,COL go together: the file and the columns to use.")
-    return read_covariates(args.covariates, area=names(args.covariates_area), columns=args.x, labels=direct.labels)
+    covariates = read_covariates(
+        args.covariates,
+        area=names(args.covariates_area),
+        columns=args.x,
+        labels=direct.labels,
+        **text_options(args),
+    )
+    return covariates.X, covariates.columns, covariates.notes
 
 
 def configuration(args: argparse.Namespace) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import datetime
 import sys
 
@@ -51,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
     with steps.step("Fay-Herriot model and guarantees"):
         from fhjax.assessment import assess
 
-        X, columns = options.covariates_from(args, direct)
+        X, columns, notes = options.covariates_from(args, direct)
+        direct = dataclasses.replace(direct, design=(*direct.design, *notes))
         assessment = assess(direct, X=X, columns=columns, method=args.method, delta=args.delta)
 
     with steps.step("tables, figures, report"):

@@ -55,8 +55,8 @@ def test_several_area_columns_are_joined(tmp_path: Path) -> None:
             {},
             r"2 areas of the survey have no covariates: '01', '02'.*leading zeros",
         ),
-        (table(rent=[0.1, None, 0.3, 0.4]), {}, r"1 area have a missing value of the covariate 'rent': '02'"),
-        (table(rent=[0.1, np.inf, 0.3, 0.4]), {}, r"1 area have an infinite value of the covariate 'rent': '02'"),
+        (table(rent=[0.1, None, 0.3, 0.4]), {}, r"1 area has a missing value of the covariate 'rent': '02'"),
+        (table(rent=[0.1, np.inf, 0.3, 0.4]), {}, r"1 area has an infinite value of the covariate 'rent': '02'"),
         (table(rent=["low", "high", "low", "low"]), {}, r"covariate column 'rent' is not numeric in 4 of 4 rows"),
         (table(rent=1.0), {}, r"covariate 'rent' is 1 in every area, which is what the automatic intercept"),
         (table(), {"columns": ["rent", "rents"]}, r"no column 'rents' for the covariate\. Did you mean 'rent'"),
@@ -82,8 +82,8 @@ def test_population() -> None:
     assert list(found.items()) == [("01", 30.0), ("02", 20.0), ("10", 10.0), ("99", 40.0)]
     assert list(read_population(table(), area="area", column="pop", labels=LABELS)) == list(LABELS)
     for column, message in (
-        ([10, 0, 30, 40], r"1 area have a population \(pop\) of 0 or less: '02'"),
-        ([10, None, 30, 40], r"1 area have a missing value of the population 'pop': '02'"),
+        ([10, 0, 30, 40], r"1 area has a population \(pop\) of 0 or less: '02'"),
+        ([10, None, 30, 40], r"1 area has a missing value of the population 'pop': '02'"),
     ):
         with pytest.raises(InputError, match=message):
             read_population(table(pop=column), area="area", column="pop")
@@ -132,7 +132,7 @@ def test_given_direct_estimates() -> None:
 
 def test_zero_sampling_variances() -> None:
     frame = given(v=[0.0, 4e-4])
-    with pytest.raises(InputError, match=r"1 area have a sampling variance of 0: 'b'.*zero_variance='exclude'"):
+    with pytest.raises(InputError, match=r"1 area has a sampling variance of 0: 'b'.*zero_variance='exclude'"):
         read_area_level(frame, **GIVEN)
     without = read_area_level(frame, **GIVEN, zero_variance="exclude")
     assert tuple(without.labels) == ("a",)
@@ -147,13 +147,13 @@ def test_zero_sampling_variances() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"v": [1e-4, None]}, {}, r"1 area have a missing value of sampling variance 'v': 'a'"),
-        ({"v": [1e-4, np.inf]}, {}, r"1 area have an infinite value of sampling variance 'v': 'a'"),
-        ({"v": [1e-4, -1.0]}, {}, r"1 area have a negative sampling variance \(v\): 'a'"),
-        ({"y": [None, 0.1]}, {}, r"1 area have a missing value of y 'y': 'b'"),
+        ({"v": [1e-4, None]}, {}, r"1 area has a missing value of sampling variance 'v': 'a'"),
+        ({"v": [1e-4, np.inf]}, {}, r"1 area has an infinite value of sampling variance 'v': 'a'"),
+        ({"v": [1e-4, -1.0]}, {}, r"1 area has a negative sampling variance \(v\): 'a'"),
+        ({"y": [None, 0.1]}, {}, r"1 area has a missing value of y 'y': 'b'"),
         ({"area": ["a", "a"]}, {}, r"1 area occur more than once: 'a'"),
-        ({"w": [0, 1]}, {}, r"1 area have a weight total \(w\) of 0 or less: 'b'"),
-        ({"wmax": [5, 301]}, {}, r"1 area have a largest weight above their sum of weights: 'a'"),
+        ({"w": [0, 1]}, {}, r"1 area has a weight total \(w\) of 0 or less: 'b'"),
+        ({"wmax": [5, 301]}, {}, r"1 area has a largest weight above their sum of weights: 'a'"),
         ({}, {"weight_total": None}, "sensitivity of an estimate cannot be known from its variance"),
         ({}, {"outcome_range": 0.0}, "outcome_range must be positive"),
         ({}, {"zero_variance": "drop"}, "zero_variance must be 'error', 'exclude' or 'keep'"),
@@ -182,5 +182,5 @@ def test_numbers_one_a_row(tmp_path: Path) -> None:
         read_numbers(path)
     with pytest.raises(InputError, match=r"none\.txt' cannot be read"):
         read_numbers(tmp_path / "none.txt")
-    with pytest.raises(InputError, match="1 row are not one finite number: 'number 2: x'"):
+    with pytest.raises(InputError, match="1 row is not one finite number: 'number 2: x'"):
         read_numbers([1, "x"])

@@ -142,7 +142,7 @@ def test_a_common_target_per_area_is_the_correlated_joint() -> None:
 def test_what_cannot_be_meant_is_refused() -> None:
     with pytest.raises(InputError, match="target rho must be a positive"):
         admissible_shares(PSI, MODEL, X, 0.0)
-    with pytest.raises(InputError, match=r"1 area have a sampling variance of 0|sampling variance of 0.*'1'"):
+    with pytest.raises(InputError, match=r"1 area has a sampling variance of 0|sampling variance of 0.*'1'"):
         admissible_shares([0.1, 0.0, 0.1], MODEL, X, 0.1)
     with pytest.raises(InputError, match="'correlated' or 'independent'"):
         admissible_shares(PSI, MODEL, X, 0.1, joint="both")  # type: ignore[arg-type]

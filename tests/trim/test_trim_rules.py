@@ -78,7 +78,7 @@ def test_a_share_below_one_over_n_is_refused_by_name() -> None:
 
 
 def test_bad_weights_are_refused() -> None:
-    with pytest.raises(InputError, match=r"1 weight are negative|1 weight.*'row 1'"):
+    with pytest.raises(InputError, match=r"1 weight is negative|1 weight.*'row 1'"):
         realised_shares([1.0, -1.0])
     with pytest.raises(InputError, match="one-dimensional"):
         realised_shares([[1.0]])
