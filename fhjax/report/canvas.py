@@ -22,6 +22,7 @@ VERMILLION = "#D55E00"
 BLACK = "#000000"
 GREY = "#6B6B6B"
 LIGHT = "#BDBDBD"
+PALE = "#9ECAE1"
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -178,4 +179,12 @@ def infinite_note(axes: Axes, rho: npt.NDArray[np.float64]) -> None:
 def point_style(count: int) -> dict[str, object]:
     """Markers that stay visible alone and do not clot by the thousand."""
     size = 26 if count <= 60 else 14 if count <= 400 else 6
-    return {"s": size, "facecolor": BLUE, "edgecolor": "white", "linewidth": 0.3, "alpha": 0.9 if count <= 400 else 0.6}
+    many = count > 5000  # as a picture inside the PDF: a million vector points open in no viewer
+    return {
+        "rasterized": many,
+        "s": size,
+        "facecolor": BLUE,
+        "edgecolor": "white",
+        "linewidth": 0.3,
+        "alpha": 0.9 if count <= 400 else 0.6,
+    }

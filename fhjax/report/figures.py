@@ -19,6 +19,7 @@ from fhjax.report.canvas import (
     BLACK,
     BLUE,
     LIGHT,
+    PALE,
     VERMILLION,
     ident_line,
     infinite_note,
@@ -32,7 +33,7 @@ from fhjax.report.canvas import (
     tick,
     titled,
 )
-from fhjax.report.numbers import format_change, format_count, format_delta, format_number, format_up
+from fhjax.report.numbers import format_change, format_count, format_delta, format_number, format_up, quantile
 from fhjax.report.summary import column, has, ratio, variance_changes
 
 #: Up to this many areas each is drawn by name instead of counted in a histogram.
@@ -199,19 +200,8 @@ def model_variance_effect(assessment: Assessment) -> Drawing | None:
             axes.scatter(change, np.full(len(change), place), s=28, facecolor="white", edgecolor=BLUE, zorder=3)
             axes.plot([change.min(), change.max()], [place, place], color=BLUE, linewidth=1)
         else:
-            axes.boxplot(
-                change,
-                positions=[place],
-                orientation="horizontal",
-                whis=(0, 100),
-                widths=0.5,
-                manage_ticks=False,
-                patch_artist=True,
-                boxprops={"facecolor": "#9ECAE1", "edgecolor": BLACK, "linewidth": 0.8},
-                medianprops={"color": BLACK, "linewidth": 1.8},
-                whiskerprops={"linewidth": 0.8},
-                capprops={"linewidth": 0.8},
-            )
+            low, *middle_half, high = (quantile(change, q) for q in (0.0, 0.25, 0.75, 1.0))
+            _box(axes, place, low, middle_half[0], quantile(change, 0.5), middle_half[1], high)
         middle = f"median {format_change(row['median'])}"
         axes.annotate(
             middle, (1.01, place), xycoords=("axes fraction", "data"), va="center", ha="left", fontsize=8.5, color=BLACK
@@ -233,6 +223,14 @@ def model_variance_effect(assessment: Assessment) -> Drawing | None:
         + " of the model variance."
     )
     return Drawing("figureS3_model_variance", title, alt, figure)
+
+
+def _box(axes: Axes, place: float, low: float, first: float, middle: float, third: float, high: float) -> None:
+    """A lying box: the middle half, the median, and whiskers to the extremes."""
+    axes.hlines(place, low, high, color=BLACK, linewidth=0.8)
+    axes.vlines([low, high], place - 0.12, place + 0.12, color=BLACK, linewidth=0.8)
+    axes.barh(place, third - first, left=first, height=0.5, color=PALE, edgecolor=BLACK, linewidth=0.8, zorder=2)
+    axes.vlines(middle, place - 0.25, place + 0.25, color=BLACK, linewidth=2.0, zorder=3)
 
 
 def _pair(table: pd.DataFrame, name: str, label: str, title: str, key: str, line: str, words: str) -> Drawing:

@@ -12,7 +12,7 @@ from scipy import stats
 from fhjax.plrv import tail, theory
 from fhjax.plrv.check import ORDERS, CheckResult, Pass
 from fhjax.plrv.fit_tests import EDGES
-from fhjax.report.canvas import BLACK, BLUE, GREY, LIGHT, VERMILLION, new_figure, style, titled
+from fhjax.report.canvas import BLACK, BLUE, GREY, LIGHT, VERMILLION, log_axis, new_figure, style, titled
 
 
 def draw_check(result: CheckResult) -> dict[str, Figure]:
@@ -70,12 +70,12 @@ def loss_law(passes: list[Pass]) -> Figure:
         what = "all areas" if each.areas is not None else "joint loss"
         axes.plot(centres[seen], density[seen], marks[index % 5], color=colours[index % 5], markersize=2.5,
                   markerfacecolor="none", label=f"{each.name} ({what})")  # fmt: skip
-    axes.set_yscale("log")
     axes.set_ylim(lowest / 3, 1.0)
+    log_axis(axes, "y")
     axes.set_xlabel("(loss − ρ) / √(2ρ)")
     axes.set_ylabel("density")
     axes.legend(frameon=False, fontsize=7.5, loc="lower center")
-    titled(axes, "Privacy losses of the draws beside the law the guarantee claims")
+    titled(axes, "Privacy losses of the draws and the claimed law")
     return figure
 
 
@@ -108,7 +108,8 @@ def delta_curves(result: CheckResult) -> Figure:
         error = np.array([estimate.value - estimate.low, estimate.high - estimate.value])
         axes.errorbar(epsilons, estimate.value, np.maximum(error, 0.0), fmt="o", color=VERMILLION, markersize=3,
                       linewidth=1.0, label="Monte Carlo, 99 %")  # fmt: skip
-        axes.set_yscale("log")
+        axes.set_ylim(max(estimate.value.min() / 3, 1e-300), 1.0)
+        log_axis(axes, "y")
         axes.set_xlabel(f"ε\n{'worst area' if name == 'area' else 'joint, ' + name}")
     panels[0].set_ylabel("δ(ε)")
     panels[0].legend(frameon=False, fontsize=8)
@@ -127,8 +128,10 @@ def renyi_curves(result: CheckResult, passes: list[Pass]) -> Figure:
         if not feasible.all():
             axes.plot(ORDERS[~feasible], estimate.value[~feasible], "o", color=VERMILLION, markerfacecolor="none",
                       markersize=5, label="out of reach: biased low")  # fmt: skip
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+        axes.set_xlim(1.0, ORDERS[-1] * 1.2)
+        axes.set_ylim(estimate.value.min() / 1.5, ORDERS[-1] * rho * 1.5)
+        log_axis(axes, "x")
+        log_axis(axes, "y")
         axes.set_xlabel(f"order α\njoint, {each.release}")
         axes.legend(frameon=False, fontsize=7.5)
     panels[0].set_ylabel("Rényi divergence")

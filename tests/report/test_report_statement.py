@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 import numpy as np
 import pytest
 from report_stand_in import NEIGHBOURS, cholesterol, made_up
 
-from fhjax.records import ReleaseGuarantee
 from fhjax.report import statement, text_summary
 from fhjax.report.numbers import format_up
 from fhjax.report.summary import summarise
@@ -28,21 +28,35 @@ def test_the_statement_gives_rho_epsilon_delta_and_neighbours() -> None:
     assert "does not cover publishing the posterior means" in text
 
 
-def test_printed_privacy_numbers_are_rounded_up() -> None:
-    """A value just above 1.40 must not be quoted as 1.40."""
+def test_quoted_privacy_numbers_are_never_below_the_values() -> None:
+    """Twenty values of rho: to nearest, about half of the quoted numbers would be too small."""
     assessment = made_up(5)
     correlated = assessment.guarantees.joint_correlated
-    release = ReleaseGuarantee(
-        rho=np.asarray(1.400001),
-        worst_area=np.asarray(0),
-        release=correlated.release,
-        neighbours=NEIGHBOURS,
-        assumptions=(),
-    )
-    guarantees = dataclasses.replace(assessment.guarantees, joint_correlated=release)
-    assessment = dataclasses.replace(assessment, guarantees=guarantees)
-    assert "ρ = 1.41" in statement(assessment)[1]
-    assert re.search(r"joint posterior\s+1\.41", text_summary(assessment))
+    checked = 0
+    for rho in np.geomspace(0.0123456789, 23.456789, 20):
+        release = dataclasses.replace(correlated, rho=rho)
+        changed = dataclasses.replace(
+            assessment, guarantees=dataclasses.replace(assessment.guarantees, joint_correlated=release)
+        )
+        epsilon = rho + 2 * math.sqrt(rho * math.log(1 / assessment.delta))
+        quoted = re.search(r"with ρ = ([\d.]+), .* with ε ≤ ([\d.]+)\. ", statement(changed)[1])
+        screen = re.search(r"joint posterior +([\d.]+) +([\d.]+)", text_summary(changed))
+        for found in (quoted, screen):
+            assert found is not None
+            assert rho <= float(found[1]) <= rho * 1.01
+            assert epsilon <= float(found[2]) <= epsilon * 1.01
+            checked += 1
+    assert checked == 40
+
+
+def test_every_epsilon_of_the_statement_is_rounded_up() -> None:
+    for seed in range(6):
+        summary = summarise(assessment := made_up(9, seed=seed))
+        quoted = [float(found) for found in re.findall(r"ε ≤ ([\d.]+\d)", " ".join(statement(assessment)))]
+        names = ("joint_correlated", "joint", "sequential", "median", "max")
+        exact = [summary[f"epsilon_{name}"] for name in names]
+        assert len(quoted) == 5
+        assert all(shown >= value for shown, value in zip(quoted, exact, strict=True))
 
 
 def test_invariants_are_mentioned_only_when_variances_were_estimated() -> None:
