@@ -194,6 +194,18 @@ class Coefficients:
         every = jnp.arange(self.num_areas)
         return self.block(every, every)
 
+    def write_dense(self, path: Any, **options: Any) -> Any:
+        """Write the matrix to a file by row blocks: see :func:`fhjax.privacy.dense_output.write_dense`."""
+        from fhjax.privacy.dense_output import write_dense
+
+        return write_dense(self, path, **options)
+
+    def largest_effect(self, sensitivity: Array, **options: Any) -> Any:
+        """max_k |c_ik| Delta_k by area: see :func:`fhjax.privacy.extremes.largest_effects`."""
+        from fhjax.privacy.extremes import largest_effects
+
+        return largest_effects(self, sensitivity, **options)
+
 
 def coefficients(
     sampling_variance: Any,

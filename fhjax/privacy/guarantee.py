@@ -97,7 +97,7 @@ def prepare(
     """The operator, the sensitivities and the covariates, checked; padded rows are made harmless."""
     labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
     psi, X = np.asarray(data.sampling_variance, dtype=float), np.asarray(data.X, dtype=float)
-    delta = _sensitivity(sensitivity, labels)
+    delta = checked_sensitivity(sensitivity, labels)
     if data.mask is not None:
         mask = np.asarray(data.mask)
         psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
@@ -232,7 +232,8 @@ def _squared_over(change: Array, variance: Array) -> Array:
     )
 
 
-def _sensitivity(sensitivity: Any, labels: Labels) -> np.ndarray:
+def checked_sensitivity(sensitivity: Any, labels: Labels) -> np.ndarray:
+    """Delta (m,), checked; one number serves all areas."""
     if getattr(sensitivity, "dtype", None) == np.float32:
         raise InputError("Privacy numbers need float64: single precision understates rho. Convert with astype(float).")
     delta = np.asarray(sensitivity, dtype=float)
