@@ -11,7 +11,8 @@ and nothing cancels (below -1/2, mu exceeds 1 because eps >= 0 means a >= -mu/2)
 Newton's method from the right of the root stays on its right: every iterate is a valid upper bound on epsilon.
 
 Everything is solved for a, because eps = rho + mu a is then found to the accuracy of a at any rho. Rounding outward
-uses the bound ``_ROUND`` times (the unit roundoff times the condition of each step); the tests compare it with mpmath.
+uses ``_ROUND`` times (the unit roundoff times the condition of each step); against mpmath the errors seen are below 2
+of these 8 units.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def _log_delta(mu: Array, a: Array, half_square: Array) -> tuple[Array, Array, A
     density = jnp.exp(-half_square) / SQRT_TWO_PI
     complement = jnp.minimum(density * (2.0 * tail + step * chord), 1.0 - UNIT)
     slope = -tail * jnp.where(near, 1.0 / chord, mu * density / (1.0 - complement))
-    return jnp.where(near, upper, jnp.log1p(-complement)), slope, tail
+    # XLA's log1p is off by up to 240 units of rounding between -0.42 and -0.35, where log itself loses 5
+    below = jnp.where(complement > 0.25, jnp.log(1.0 - complement), jnp.log1p(-complement))
+    return jnp.where(near, upper, below), slope, tail
 
 
 def _upper_bound_of_a(log_delta: Array) -> Array:
@@ -135,7 +138,7 @@ def _log_delta_and_slopes(rho: Array, epsilon: Array) -> tuple[Array, Array, Arr
     half_square = (0.25 * distance / safe_rho) * distance
     value, slope, tail = _log_delta(mu, a, half_square)
     # relative rounding where log delta is near 0 (delta near 1), absolute elsewhere
-    size = jnp.where(a >= _SWITCH, 4.0 + half_square, -value * (4.0 + half_square))
+    size = jnp.where(a >= _SWITCH, 4.0 + half_square - value, -value * (4.0 + half_square))
     value = jnp.minimum(value + _ROUND * UNIT * size, 0.0)
     otherwise = jnp.where((rho == 0.0) | (rho <= LARGEST_RHO), -jnp.inf, 0.0)
     by_epsilon = slope / mu

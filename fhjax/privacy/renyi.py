@@ -249,6 +249,4 @@ def epsilon_from_renyi(order: ArrayLike, divergence: ArrayLike, delta: ArrayLike
     True
     """
     order, divergence, delta = _checked_order(order), checked(divergence, "divergence"), checked_delta(delta)
-    usable = (order > 1.0) & (order < jnp.inf)
-    divergence = jnp.where(usable, divergence, jnp.inf)
-    return tight_conversion.epsilon_of_curve(jnp.where(usable, order, 2.0), divergence, delta)
+    return tight_conversion.epsilon_of_curve(order, divergence, delta)

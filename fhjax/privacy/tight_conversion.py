@@ -152,12 +152,14 @@ def rho_kernel(epsilon: Array, delta: Array) -> Array:
     return jnp.maximum(numerator, 0.0) / (1.0 + b)
 
 
+@jax.jit
 def epsilon_of_curve(order: Array, divergence: Array, delta: Array) -> Array:
-    """Smallest epsilon over the last axis of a Rényi curve, rounded up. Orders > 1; infinite values are skipped."""
-    b = order - 1.0
+    """Smallest epsilon over the last axis of a Rényi curve, rounded up. Orders 1 and inf prove nothing."""
+    usable = (order > 1.0) & (order < jnp.inf)
+    b = jnp.where(usable, order, 2.0) - 1.0
     log_inverse = -jnp.log(delta)[..., None]
     gain = jnp.log1p(1.0 / b)
     value = divergence + (log_inverse - jnp.log1p(b)) / b - gain
     margin = _ROUND * UNIT * (divergence + (log_inverse + jnp.log1p(b)) / b + gain)
-    finite = jnp.isfinite(divergence) & jnp.isfinite(log_inverse)
+    finite = usable & jnp.isfinite(divergence) & jnp.isfinite(log_inverse)
     return jnp.maximum(jnp.min(jnp.where(finite, value + margin, jnp.inf), axis=-1), 0.0)

@@ -54,6 +54,38 @@ def _checked_prior(prior: ArrayLike) -> Array:
     return prior
 
 
+# --- kernels: every where guards an argument at which the formula's limit is not a number ---------------------------
+
+
+@jax.jit
+def _trade_off(mu: Array, alpha: Array) -> Array:
+    inside = (alpha > 0.0) & (alpha < 1.0) & (mu < jnp.inf)
+    curve = ndtr(-ndtri(jnp.where(inside, alpha, 0.5)) - jnp.where(inside, mu, 0.0))
+    return jnp.where(inside, curve, jnp.where((alpha == 0.0) & (mu < jnp.inf), 1.0, 0.0))
+
+
+@jax.jit
+def _best_guess(rho: Array, prior: Array) -> Array:
+    usable = (rho > 0.0) & (rho < jnp.inf)
+    mu = SQRT_TWO * jnp.sqrt(jnp.where(usable, rho, 1.0))
+    tilt = (jnp.log(prior) - jnp.log1p(-prior)) / mu
+    value = prior * ndtr(0.5 * mu + tilt) + (1.0 - prior) * ndtr(0.5 * mu - tilt)
+    without_looking = jnp.maximum(prior, 1.0 - prior)
+    value = jnp.clip(value, without_looking, 1.0)
+    return jnp.where(usable, value, jnp.where(rho > 0.0, 1.0, without_looking))
+
+
+@jax.jit
+def _quantile(rho: Array, delta: Array) -> Array:
+    usable = (rho > 0.0) & (rho < jnp.inf) & (delta > 0.0)
+    safe_rho = jnp.where(usable, rho, 1.0)
+    value = safe_rho - SQRT_TWO * jnp.sqrt(safe_rho) * ndtri(jnp.where(usable, delta, 0.5))
+    return jnp.where(usable, value, jnp.where(rho == 0.0, 0.0, jnp.inf))
+
+
+# --- public ---------------------------------------------------------------------------------------------------------
+
+
 def gaussian_mu(rho: Rho) -> Array:
     """mu = sqrt(2 rho): a Gaussian pair with this rho is mu-GDP, and composes by adding rho.
 
@@ -82,9 +114,7 @@ def trade_off_curve(rho: Rho, false_positive_rate: ArrayLike) -> Array:
         raise InputError(f"The trade-off curve is that of a Gaussian pair; this release ({rho.release}) is not one.")
     mu = gaussian_mu(rho)
     alpha = checked(false_positive_rate, "false_positive_rate", below=1.0)
-    inside = (alpha > 0.0) & (alpha < 1.0) & (mu < jnp.inf)
-    curve = ndtr(-ndtri(jnp.where(inside, alpha, 0.5)) - jnp.where(inside, mu, 0.0))
-    return jnp.where(inside, curve, jnp.where((alpha == 0.0) & (mu < jnp.inf), 1.0, 0.0))
+    return _trade_off(mu, alpha)
 
 
 def membership_advantage(rho: Rho, *, gaussian_pair: bool | None = None) -> Array:
@@ -132,13 +162,7 @@ def best_guess_probability(rho: Rho, *, prior: ArrayLike = 0.5, gaussian_pair: b
     if not exact:
         smaller = jnp.minimum(prior, 1.0 - prior)
         return jnp.minimum(1.0 - smaller + smaller * membership_advantage(rho, gaussian_pair=False), 1.0)
-    usable = (rho > 0.0) & (rho < jnp.inf)
-    mu = SQRT_TWO * jnp.sqrt(jnp.where(usable, rho, 1.0))
-    tilt = (jnp.log(prior) - jnp.log1p(-prior)) / mu
-    value = prior * ndtr(0.5 * mu + tilt) + (1.0 - prior) * ndtr(0.5 * mu - tilt)
-    without_looking = jnp.maximum(prior, 1.0 - prior)
-    value = jnp.clip(value, without_looking, 1.0)
-    return jnp.where(usable, value, jnp.where(rho > 0.0, 1.0, without_looking))
+    return _best_guess(rho, prior)
 
 
 def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | None = None) -> Array:
@@ -161,11 +185,7 @@ def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | N
     """
     if not _is_gaussian_pair(rho, gaussian_pair):
         return epsilon_simple(rho, delta)
-    rho, delta = jnp.broadcast_arrays(checked_rho(rho), checked_delta(delta))
-    usable = (rho > 0.0) & (rho < jnp.inf) & (delta > 0.0)
-    safe_rho = jnp.where(usable, rho, 1.0)
-    value = safe_rho - SQRT_TWO * jnp.sqrt(safe_rho) * ndtri(jnp.where(usable, delta, 0.5))
-    return jnp.where(usable, value, jnp.where(rho == 0.0, 0.0, jnp.inf))
+    return _quantile(checked_rho(rho), checked_delta(delta))
 
 
 def largest_posterior(
