@@ -301,6 +301,76 @@ class TrimmingSums:
 
 
 @record
+class TrimmingPlan:
+    """Weight caps for a target rho, what they cost, and whether the target is met. Shapes (m,) unless said otherwise.
+
+    A unit's trimmed weight is scale * (min(size, threshold) + lift), which never exceeds ``cap``.
+    """
+
+    labels: Labels = static()
+    threshold: FloatArray  # in the scale of the original weights; infinity where nothing is trimmed
+    scale: FloatArray  # common factor of an area under proportional redistribution, else 1
+    lift: FloatArray  # what every unit gets under additive redistribution, else 0
+    cap: FloatArray  # largest weight after redistribution; infinity where nothing is trimmed
+    multiple: float | None = static(default=None)  # the one number that rules all areas, when one does
+    target_rho: FloatArray  # () or (m,)
+    rho_before: float = static()
+    rho_after: float = static()  # with the plan's variances
+    rho_after_frozen: float = static()  # with the variances held at their untrimmed values
+    rho_after_reestimated: float = static()  # after a full refit of direct estimates, variances and model
+    smallest_rho: float = static()  # the smallest that trimming was found to reach
+    certified: bool = static()  # rho of the realised weights, recomputed, does not exceed the target
+    infeasible_areas: tuple[str, ...] = static(default=())
+    units: IntArray
+    units_trimmed: IntArray
+    weight_before: FloatArray
+    weight_removed: FloatArray  # cut off by the caps, before any redistribution
+    share_before: FloatArray  # largest share of one unit
+    share_after: FloatArray
+    median_before: FloatArray  # median unit weight
+    median_after: FloatArray
+    kish_n_eff_before: FloatArray
+    kish_n_eff_after: FloatArray
+    num_records: IntArray
+    y_before: FloatArray
+    y_after: FloatArray
+    shift_variance: FloatArray  # design variance of y_after - y_before
+    sampling_variance_before: FloatArray
+    sampling_variance_after: FloatArray
+    mse_before: FloatArray  # by the objective
+    mse_after: FloatArray
+    rho_area_before: FloatArray  # each area's term of the joint rho, or its own rho
+    rho_area_after: FloatArray
+    model_variance_before: float = static()
+    model_variance_after: float = static()
+    joint: str = static(default="correlated")
+    mode: str = static(default="area")
+    redistribution: str = static(default="none")
+    variances: str = static(default="reestimated")
+    objective: str = static(default="eblup")
+    outcome_range: float = static(default=1.0)
+    privacy_unit: str = static(default="record")
+    statements: tuple[str, ...] = static(default=())  # complete sentences: what the caps depended on, what holds
+
+    @property
+    def max_over_mean_before(self) -> FloatArray:
+        return self.share_before * self.units
+
+    @property
+    def max_over_mean_after(self) -> FloatArray:
+        return self.share_after * self.units
+
+    @property
+    def design_effect_before(self) -> FloatArray:
+        """Kish's 1 + CV^2 of the record weights."""
+        return self.num_records / self.kish_n_eff_before
+
+    @property
+    def design_effect_after(self) -> FloatArray:
+        return self.num_records / self.kish_n_eff_after
+
+
+@record
 class DirectEstimates:
     """Direct survey estimates with their design variances, one row an area that can be used.
 

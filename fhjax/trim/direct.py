@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.errors import InputError
-from fhjax.records import Array, TrimmingSums
+from fhjax.records import Array, TrimmingSums, record, static
 from fhjax.trim.tables import CROSS_A, CROSS_B, OUTCOME, Tables, TrimmedSums, untrimmed_sums
 
 Variance = Literal["replicates", "taylor", "weights"]
 
 
-class VarianceRule(NamedTuple):
+@record
+class VarianceRule:
     """How a design variance comes from trimmed sums.
 
     "replicates" and "taylor" are exact: the same numbers as from the realised weights, because trimming multiplies every
@@ -23,7 +24,7 @@ class VarianceRule(NamedTuple):
     not touch outcomes.
     """
 
-    kind: str
+    kind: str = static()
     multiples: Array | None = None  # (R,) of the squared replicate deviations
     centred_on_mean: Array | None = None  # (R,) weights of the replicate mean that is the centre; None: full sample
     element_variance: Array | None = None  # () or (m,) S^2
@@ -63,20 +64,20 @@ def variance_rule(
         value = np.asarray(element_variance, dtype=float)
         if not np.all(np.isfinite(value) & (value > 0.0)):
             raise InputError("The element variance must be a positive number.")
-        return VarianceRule("weights", element_variance=jnp.broadcast_to(jnp.asarray(value), (sums.num_areas,)))
+        return VarianceRule(kind="weights", element_variance=jnp.broadcast_to(jnp.asarray(value), (sums.num_areas,)))
     if multiples is not None:
         if sums.num_replicates != len(multiples):
             raise InputError(f"There are {sums.num_replicates} replicate weights but {len(multiples)} multiples.")
         positive = np.asarray(multiples) > 0.0
         mean = positive / np.count_nonzero(positive) if center == "replicates" else None
         return VarianceRule(
-            "replicates",
+            kind="replicates",
             multiples=jnp.asarray(multiples, dtype=float),
             centred_on_mean=None if mean is None else jnp.asarray(mean, dtype=float),
         )
     if sums.cluster_squares is None:
         raise InputError("These sums hold nothing by PSU: form them with taylor=True, or name the replicate method.")
-    return VarianceRule("taylor")
+    return VarianceRule(kind="taylor")
 
 
 def trimmed_estimates(

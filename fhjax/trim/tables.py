@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.records import Array, FloatArray, TrimmingSums
+from fhjax.records import Array, FloatArray, TrimmingSums, record, static
 from fhjax.trim.shares import SortedSizes
 
 #: Columns of the linear table: weights, centred outcomes, then the five cluster columns, then the replicates.
@@ -21,7 +21,8 @@ WEIGHT, OUTCOME = 0, 1
 CROSS_A, CROSS_B, LIFT_AA, LIFT_AB, LIFT_BB = range(2, 7)
 
 
-class Tables(NamedTuple):
+@record
+class Tables:
     """Prefix tables of m areas; area k's rows start at ``base[k]`` and are one more than its sizes."""
 
     base: Array  # (m,) int
@@ -31,12 +32,14 @@ class Tables(NamedTuple):
     smallest: Array  # (m,) smallest positive size
     largest: Array  # (m,)
     units: Array  # (m,) units with a positive size
+    share_at: Array  # (q,) largest share when the threshold is this size, without and
+    share_at_lifted: Array  # (q,) with additive redistribution within the area; both ascending within an area
     below: Array  # (q + m, L) sums over the sizes below the cap
     above: Array  # (q + m, L) sums over size of the rest
     squares: Array  # (q + m, 3) sums of w^2, w^2/s over the sizes below the cap, and of w^2/s^2 over those below
     squares_above: Array  # (q + m,) sums of w^2/s^2 over the rest
     clusters: Array | None  # (q + m, 9) coefficients of 1, c, c^2 in the sums over PSUs of A^2, A B, B^2
-    num_replicates: int
+    num_replicates: int = static(default=0)
 
     @property
     def num_areas(self) -> int:
@@ -94,6 +97,13 @@ def build_tables(sums: TrimmingSums) -> Tables:
         clusters[base + rows, 1::3] = 0.0
         clusters = jnp.asarray(clusters)
     sizes = sizes_of(sums)
+    below, above = _prefix(x, first), _suffix(x / safe[:, None], first)
+    at = np.arange(len(size)) + area  # the table row at which this size and larger ones are trimmed
+    total, units = np.bincount(area, np.asarray(sums.weight), m)[area], sizes.num_units[area]
+    kept = below[at, WEIGHT] + size * above[at, WEIGHT]
+    share_at = np.divide(size, kept, out=np.zeros_like(size), where=kept > 0.0)
+    raised = size + (total - kept) / np.maximum(units, 1.0)
+    share_at_lifted = np.divide(raised, total, out=np.zeros_like(size), where=(total > 0.0) & (size > 0.0))
     return Tables(
         base=jnp.asarray(base),
         first=jnp.asarray(first[:-1]),
@@ -102,8 +112,10 @@ def build_tables(sums: TrimmingSums) -> Tables:
         smallest=jnp.asarray(sizes.smallest),
         largest=jnp.asarray(sizes.largest),
         units=jnp.asarray(sizes.num_units),
-        below=jnp.asarray(_prefix(x, first)),
-        above=jnp.asarray(_suffix(x / safe[:, None], first)),
+        share_at=jnp.asarray(share_at),
+        share_at_lifted=jnp.asarray(share_at_lifted),
+        below=jnp.asarray(below),
+        above=jnp.asarray(above),
         squares=jnp.asarray(_prefix(squares, first)),
         squares_above=jnp.asarray(_suffix(squares[:, 2:], first)[:, 0]),
         clusters=clusters,
@@ -131,24 +143,52 @@ def _suffix(values: FloatArray, first: np.ndarray) -> FloatArray:
 
 
 def positions(tables: Tables, threshold: Array) -> Array:
-    """(m,) how many sizes of each area lie strictly below its threshold, by bisection.
+    """(m,) how many sizes of each area lie strictly below its threshold.
 
     Strictly, so that derivatives at a size are those of trimming further: at the largest size they point the way.
     """
+    return _count_below(tables, tables.size, threshold)
+
+
+def _count_below(tables: Tables, values: Array, bound: Array) -> Array:
+    """(m,) how many of each area's ascending ``values`` (q,) lie strictly below its bound, by bisection."""
     low = jnp.zeros_like(tables.rows)
     high = tables.rows
-    last = max(tables.size.shape[0] - 1, 0)
+    last = max(values.shape[0] - 1, 0)
 
     def halve(_, bounds):
         low, high = bounds
         middle = (low + high) // 2
-        less = tables.size[jnp.minimum(tables.first + middle, last)] < threshold
+        less = values[jnp.minimum(tables.first + middle, last)] < bound
         open_ = low < high
         return jnp.where(open_ & less, middle + 1, low), jnp.where(open_ & ~less, middle, high)
 
-    steps = int(np.ceil(np.log2(tables.size.shape[0] + 2))) + 1
+    steps = int(np.ceil(np.log2(values.shape[0] + 2))) + 1
     low, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
     return low
+
+
+def thresholds_for_shares(tables: Tables, share: Array, *, lifted: bool = False) -> Array:
+    """(m,) the largest thresholds under which no unit's share exceeds ``share``; at most the largest size.
+
+    ``lifted``: additive redistribution within the area. A share below 1/n gives equal weights, the nearest there is.
+    """
+    values = tables.share_at_lifted if lifted else tables.share_at
+    # The rows whose share is reached before the wanted one stay untrimmed.
+    j = jnp.minimum(_count_below(tables, values, share), tables.rows)
+    at = tables.base + j
+    kept, trimmed = tables.below[at, WEIGHT], tables.above[at, WEIGHT]
+    if lifted:
+        # (c + (W - kept - c trimmed) / n) / W = t
+        total = tables.below[tables.base + tables.rows, WEIGHT]
+        n = jnp.maximum(tables.units, 1.0)
+        slope = 1.0 - trimmed / n
+        c = jnp.where(slope > 0.0, (share * total - (total - kept) / n) / jnp.where(slope > 0.0, slope, 1.0), jnp.inf)
+    else:
+        slope = 1.0 - share * trimmed
+        c = jnp.where(slope > 0.0, share * kept / jnp.where(slope > 0.0, slope, 1.0), jnp.inf)
+    c = jnp.where(j >= tables.rows, tables.largest, c)
+    return jnp.clip(c, tables.smallest, tables.largest)
 
 
 def trimmed_sums(tables: Tables, threshold: Array, lift: Array | None = None) -> TrimmedSums:
