@@ -20,10 +20,10 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("check", help="Monte Carlo check of the privacy loss", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     add_claim_options(parser)
-    parser.add_argument("--claim", metavar="FILE.csv", help="rho by area as somebody claims it (columns area and "
-                        "rho, as `fhjax guarantee` writes them), instead of this package's own")  # fmt: skip
-    parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each direction "
-                        "(default: 100,000)")  # fmt: skip
+    parser.add_argument("--claim", metavar="FILE.csv", help="rho by area as others claim it, instead of this "
+                        "package's own: columns area and rho, as `fhjax guarantee` writes them")  # fmt: skip
+    parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each "
+                        "direction (default: 100,000)")  # fmt: skip
     parser.add_argument("--joint-draws", type=int, metavar="N", help="draws of the joint releases (default: as many)")
     parser.add_argument("--release", choices=("both", "independent", "correlated"), default="both")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the simulation (default: 1)")

@@ -1,4 +1,4 @@
-"""A check passes what is true and refutes every planted fault (the 200-seed version is experiments/plrv_controls.py)."""
+"""A check passes what is true and refutes every planted fault (200 seeds: experiments/plrv_controls.py)."""
 
 from __future__ import annotations
 
