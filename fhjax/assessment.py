@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +20,8 @@ def assess(
     direct: DirectEstimates,
     *,
     X: npt.ArrayLike | None = None,
-    columns: tuple[str, ...] | None = None,
+    columns: Sequence[str] | None = None,
+    intercept: bool | None = None,
     method: str = "reml",
     delta: float | None = None,
 ) -> Assessment:
@@ -26,7 +29,8 @@ def assess(
 
     Args:
         direct: direct estimates of m areas with design variances and sensitivities.
-        X: (m, p) public covariates in the order of ``direct.labels``, intercept included; None fits an intercept only.
+        X: (m, p) public covariates in the order of ``direct.labels``, without the intercept, which is added; None fits
+            an intercept only.
         columns: names of the p columns of ``X``.
         method: how the model variance is estimated: ``"reml"``, ``"ml"``, ``"moment"`` or ``"pr"``.
         delta: the delta at which rho is translated into epsilon, strictly between 0 and 1; None takes the largest
@@ -59,7 +63,7 @@ def assess(
         raise InputError(
             f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records."
         )
-    data = from_direct(direct, X=X, columns=columns)
+    data = model_data(direct, X=X, columns=columns, intercept=intercept)
     fitted = fit_model(data, method=method)
     posterior = posterior_of(data, fitted)
     result = guarantees(data, posterior, direct.sensitivity, privacy_unit=direct.privacy_unit)
@@ -74,6 +78,48 @@ def assess(
         model_variance_changes=model_variance_changes(data, posterior, direct.sensitivity),
         delta=float(delta),
     )
+
+
+def model_data(
+    direct: DirectEstimates,
+    *,
+    X: npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    intercept: bool | None = None,
+) -> AreaData:
+    """What the model sees of direct estimates and covariates: an intercept exactly once, kept zero variances kept.
+
+    Args:
+        direct, X, columns, intercept: as in :func:`assess`.
+
+    Returns:
+        The area-level data. Areas whose zero variance was kept by ``zero_variance="keep"`` carry the flag
+        ``zero_variance`` and pass; any other zero variance is refused.
+
+    Raises:
+        InputError: as :func:`fhjax.model.checks.area_data`.
+    """
+    if intercept is None:
+        intercept = not _has_constant_column(X)
+    kept = direct.flags.get("zero_variance")
+    return from_direct(
+        direct,
+        X=X,
+        columns=columns,
+        intercept=intercept,
+        allow_zero_variance=kept is not None and bool(np.any(kept)),
+    )
+
+
+def _has_constant_column(X: npt.ArrayLike | None) -> bool:
+    if X is None:
+        return False
+    try:
+        values = np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False  # what is not numbers is refused later, in words
+    values = values[:, None] if values.ndim == 1 else values
+    return values.ndim == 2 and len(values) > 0 and bool(np.any(np.all(values == values[0], axis=0) & (values[0] != 0)))
 
 
 def default_delta(direct: DirectEstimates) -> float:

@@ -16,7 +16,7 @@ from fhjax.records import AreaData, FayHerriotFit, Posterior
 def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("fit", help="Fay-Herriot fit of direct estimates", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
-    parser.add_argument("--area", default="area", metavar="COL[,COL]", help="area (default: area)")
+    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
     options.add_area_level_options(parser, sensitivity="sensitivity")
     options.add_zero_variance_option(parser)
     options.add_covariate_options(parser)
@@ -28,13 +28,14 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit the model and write what was asked for."""
+    from fhjax.assessment import model_data
     from fhjax.errors import Status
-    from fhjax.model.fit import fit, from_direct
+    from fhjax.model.fit import fit
     from fhjax.model.posterior import posterior
 
     direct = options.area_level_from(args)
     X, columns, _ = options.covariates_from(args, direct)
-    data = from_direct(direct, X=X, columns=columns)
+    data = model_data(direct, X=X, columns=columns)
     fitted = fit(data, method=args.method)
     _write_text(args.out, json.dumps(fit_values(fitted), indent=2) + "\n")
     if args.estimates:

@@ -17,7 +17,7 @@ from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
 def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("guarantee", help="privacy guarantees of a fitted model", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
-    parser.add_argument("--area", default="area", metavar="COL[,COL]", help="area (default: area)")
+    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
     options.add_area_level_options(parser, sensitivity="sensitivity")
     options.add_zero_variance_option(parser)
     options.add_covariate_options(parser)
@@ -32,15 +32,15 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """State what one draw costs, by area and jointly."""
-    from fhjax.assessment import default_delta
-    from fhjax.model.fit import from_direct, given
+    from fhjax.assessment import default_delta, model_data
+    from fhjax.model.fit import given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.conversion import epsilon_simple
     from fhjax.privacy.guarantee import guarantees
 
     direct = options.area_level_from(args)
     X, columns, _ = options.covariates_from(args, direct)
-    data = from_direct(direct, X=X, columns=columns)
+    data = model_data(direct, X=X, columns=columns)
     model_variance = args.model_variance if args.fit is None else _model_variance(args.fit, data)
     result = guarantees(
         data,

@@ -30,7 +30,12 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     """The roles of a survey file's columns, and how its direct estimates and their variances are made."""
     roles = parser.add_argument_group("which column plays which part")
     roles.add_argument(
-        "--area", required=True, metavar="COL[,COL]", help="area, one column or several; codes stay text"
+        "--area",
+        type=names,
+        action="extend",
+        required=True,
+        metavar="COL[,COL]",
+        help="area, one column or several; codes stay text",
     )
     roles.add_argument("--weight", metavar="COL", help="survey weight")
     roles.add_argument("--outcome", metavar="EXPR", help="a column, or an SQL expression such as 'POVPIP < 100'")
@@ -162,7 +167,7 @@ def open_survey_from(args: argparse.Namespace):
             )
     return open_survey(
         args.file,
-        area=names(args.area),
+        area=args.area,
         weight=args.weight,
         outcome=args.outcome,
         where=args.where,
@@ -233,7 +238,7 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
     bounds = getattr(args, "bounds", None)
     return read_area_level(
         args.file,
-        area=names(args.area),
+        area=args.area,
         y=args.y,
         sampling_variance=args.sampling_variance,
         n=args.n,

@@ -113,7 +113,7 @@ def from_direct(
     columns: Sequence[str] | None = None,
     *,
     intercept: bool = True,
-    allow_zero_variance: bool = False,
+    allow_zero_variance: bool | None = None,
 ) -> AreaData:
     """The area-level input from direct survey estimates; ``X`` has a row for each of ``direct.labels``, in their order.
 
@@ -122,7 +122,7 @@ def from_direct(
         X: (m, p) public covariates without the intercept, or None.
         columns: names of the columns of ``X``.
         intercept: put a column of ones first.
-        allow_zero_variance: keep areas whose design variance is 0.
+        allow_zero_variance: keep areas whose design variance is 0; by default those that the estimates flag as kept.
 
     Raises:
         InputError: as :func:`area_data`.
@@ -137,6 +137,8 @@ def from_direct(
         >>> from_direct(direct).num_areas
         3
     """
+    if allow_zero_variance is None:
+        allow_zero_variance = bool(np.any(direct.flags.get("zero_variance", False)))
     return area_data(
         direct.y,
         direct.sampling_variance,

@@ -21,9 +21,9 @@ __all__ = ["Covariates", "read_area_level", "read_covariates", "read_numbers", "
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Covariates:
-    """Covariates of m areas; unpacks as ``X, columns``."""
+    """Covariates of m areas, without the intercept, which the model adds; unpacks as ``X, columns``."""
 
-    X: FloatArray  # (m, p), the intercept included
+    X: FloatArray  # (m, p)
     columns: tuple[str, ...]  # (p,)
     extra_areas: tuple[str, ...] = ()  # areas of the table that the survey does not have; not used
     files: tuple[SourceFile, ...] = ()
@@ -39,7 +39,6 @@ def read_covariates(
     area: str | Sequence[str],
     columns: str | Sequence[str],
     labels: Sequence[str],
-    add_intercept: bool = True,
     **options: Any,
 ) -> Covariates:
     """Area covariates in the order of the survey's areas.
@@ -54,8 +53,6 @@ def read_covariates(
         Covariate columns or SQL expressions, e.g. ``["share_rent", "ln(pop)"]``.
     labels
         The m areas, in the order wanted.
-    add_intercept
-        Put a column of ones first, named ``(Intercept)``.
     options
         ``delimiter``, ``decimal``, ``encoding`` of a text file.
 
@@ -67,8 +64,8 @@ def read_covariates(
     Raises
     ------
     InputError
-        Repeated areas, areas without covariates, missing or infinite values, text, or a constant column beside the
-        automatic intercept. Collinearity is judged by the model.
+        Repeated areas, areas without covariates, missing or infinite values, text, or a constant column, which
+        the model's intercept already is. Collinearity is judged by the model.
 
     Example
     -------
@@ -76,27 +73,24 @@ def read_covariates(
     >>> table = pd.DataFrame({"area": ["02", "01", "03"], "rent": [0.5, 0.25, 1.0]})
     >>> found = read_covariates(table, area="area", columns="rent", labels=["01", "02"])
     >>> found.X.tolist(), found.columns, found.extra_areas
-    ([[1.0, 0.25], [1.0, 0.5]], ('(Intercept)', 'rent'), ('03',))
+    ([[0.25], [0.5]], ('rent',), ('03',))
     """
     names = as_names(columns)
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if repeated:
         raise InputError(f"Covariates are listed more than once: {first_few(repeated)}.")
-    if not names and not add_intercept:
-        raise InputError("There are no covariates and no intercept: name a column or keep the intercept.")
+    if not names:
+        raise InputError("No covariate is named: name a column, or leave the covariates out for an intercept alone.")
     table = read_area_table(source, area=area, numbers={name: name for name in names}, role="covariate", **options)
     rows = rows_of(table, labels, "covariates")
-    X = np.column_stack([table.values[name][rows] for name in names]) if names else np.empty((len(rows), 0))
+    X = np.column_stack([table.values[name][rows] for name in names])
     for j, name in enumerate(names):
         refuse_undefined(X[:, j], labels, f"the covariate {name!r}")
-        if add_intercept and len(rows) > 1 and np.all(X[:, j] == X[0, j]):
+        if len(rows) > 1 and np.all(X[:, j] == X[0, j]):
             raise InputError(
-                f"The covariate {name!r} is {X[0, j]:g} in every area, which is what the automatic intercept already "
-                "says. Drop the column, or switch the intercept off (add_intercept=False)."
+                f"The covariate {name!r} is {X[0, j]:g} in every area, which is what the model's intercept already "
+                "says. Drop the column."
             )
-    if add_intercept:
-        X = np.column_stack([np.ones(len(rows)), X])
-        names = ("(Intercept)", *names)
     known = set(labels)
     extra = tuple(label for label in table.labels if label not in known)
     notes = list(table.notes)

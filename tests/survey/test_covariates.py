@@ -25,17 +25,13 @@ def test_rows_follow_the_survey_and_extra_areas_are_returned(tmp_path: Path) -> 
     for source in (table(), path):
         found = read_covariates(source, area="area", columns=["rent", "pop"], labels=LABELS)
         X, columns = found
-        np.testing.assert_array_equal(X, [[1, 0.3, 30], [1, 0.2, 20], [1, 0.1, 10]])
-        assert columns == ("(Intercept)", "rent", "pop")
+        np.testing.assert_array_equal(X, [[0.3, 30], [0.2, 20], [0.1, 10]])
+        assert columns == ("rent", "pop")
         assert found.extra_areas == ("99",)
         assert found.notes[-1] == "1 areas of the covariate table are not in the survey: '99'."
     assert found.files[0].path == str(path)
-    X, columns = read_covariates(table(), area="area", columns="rent", labels=LABELS, add_intercept=False)
-    assert (X.shape, columns) == ((3, 1), ("rent",))
     X, columns = read_covariates(table(), area="area", columns="ln(pop)", labels=LABELS)
-    np.testing.assert_allclose(X[:, 1], np.log([30, 20, 10]))
-    X, columns = read_covariates(table(), area="area", columns=[], labels=LABELS)
-    assert (X.tolist(), columns) == ([[1.0]] * 3, ("(Intercept)",))
+    np.testing.assert_allclose(X[:, 0], np.log([30, 20, 10]))
 
 
 def test_several_area_columns_are_joined(tmp_path: Path) -> None:
@@ -43,7 +39,7 @@ def test_several_area_columns_are_joined(tmp_path: Path) -> None:
     path.write_text("state;puma;x\n53;00100;0,5\n53;00200;1,5\n")
     labels = ["53|00200", "53|00100"]
     X, _ = read_covariates(path, area=["state", "puma"], columns="x", labels=labels, decimal=",")
-    assert X[:, 1].tolist() == [1.5, 0.5]
+    assert X[:, 0].tolist() == [1.5, 0.5]
 
 
 @pytest.mark.parametrize(
@@ -58,10 +54,10 @@ def test_several_area_columns_are_joined(tmp_path: Path) -> None:
         (table(rent=[0.1, None, 0.3, 0.4]), {}, r"1 area has a missing value of the covariate 'rent': '02'"),
         (table(rent=[0.1, np.inf, 0.3, 0.4]), {}, r"1 area has an infinite value of the covariate 'rent': '02'"),
         (table(rent=["low", "high", "low", "low"]), {}, r"covariate column 'rent' is not numeric in 4 of 4 rows"),
-        (table(rent=1.0), {}, r"covariate 'rent' is 1 in every area, which is what the automatic intercept"),
+        (table(rent=1.0), {}, r"covariate 'rent' is 1 in every area, which is what the model's intercept"),
         (table(), {"columns": ["rent", "rents"]}, r"no column 'rents' for the covariate\. Did you mean 'rent'"),
         (table(), {"columns": ["rent", "rent"]}, r"listed more than once: 'rent'"),
-        (table(), {"columns": [], "add_intercept": False}, "no covariates and no intercept"),
+        (table(), {"columns": []}, "No covariate is named"),
         (table(area=["10.0", "2.0", "1.0", "9.0"]), {}, r"4 area codes in 'area' \(4 records\) look like numbers"),
         (table(area=["10", None, "01", "02"]), {}, r"1 of 4 records have no area code"),
         (table().iloc[:0], {}, "no rows"),
