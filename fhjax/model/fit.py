@@ -13,14 +13,17 @@ from jax.core import Tracer
 from fhjax.errors import InputError, NumericalError, Status
 from fhjax.model.basis import COLLINEAR, orthonormal_basis
 from fhjax.model.checks import area_data, from_direct
-from fhjax.model.likelihood import Problem, inverse, marginal_variance, recentred, weighted_sums
-from fhjax.model.reductions import joint_sums, to_rows
+from fhjax.model.likelihood import UNROLLED, Problem, combination, inverse, recentred, sum_log_variance, weighted_sums
+from fhjax.model.reductions import ROW, joint_sums, to_rows
 from fhjax.model.solve import prasad_rao, solve, with_derivative
 from fhjax.records import AreaData, FayHerriotFit
 
 Array = jax.Array
 
 __all__ = ["METHODS", "area_data", "fit", "fit_kernel", "from_direct", "given"]
+
+#: Least eigenvalue of the columns' correlations above which orthogonalising them gains nothing.
+BENIGN = 1e-3
 
 METHODS = ("reml", "ml", "moment", "pr")
 
@@ -189,11 +192,37 @@ def prepare(y: Array, psi: Array, X: Array | None, mask: Array | None) -> tuple[
         offset = jax.lax.stop_gradient(jnp.sum(y) / count)[None]
         y = live * (y - offset[0])
     else:
-        Q, R, share = orthonormal_basis(X.T)
-        offset = jax.lax.stop_gradient(Q @ y)
-        y = y - offset @ Q
-        Q = to_rows(Q)
+        Q, R, share = basis(X.T)
+        if y.shape[0] > ROW:
+            Q = to_rows(Q)
+            # Its Gram matrix need not be the identity, so least squares takes a solve.
+            everywhere = Problem(to_rows(y), jnp.ones_like(to_rows(y)), Q, to_rows(live))
+            (plain,) = weighted_sums(jnp.zeros(()), everywhere, (1,))
+            offset = jax.lax.stop_gradient(inverse(plain.G)[0] @ plain.b)
+            y = (everywhere.y - combination(offset, everywhere)).reshape(-1)[: y.shape[0]]
+        else:
+            offset = jax.lax.stop_gradient(Q @ y)
+            y = y - offset @ Q
+            Q = to_rows(Q)
     return Problem(to_rows(y), to_rows(psi, 1.0), Q, to_rows(live)), scale, offset, R, share
+
+
+def basis(Xt: Array) -> tuple[Array, Array, Array]:
+    """A basis of the covariates' space: orthonormal, or, for many areas, X itself where it is well conditioned."""
+    p, m = Xt.shape
+    if m <= ROW or p > UNROLLED:
+        return orthonormal_basis(Xt)
+    rows = to_rows(Xt)
+    pairs = [(i, j) for i in range(p) for j in range(i + 1)]
+    sums = dict(zip(pairs, joint_sums([rows[i] * rows[j] for i, j in pairs]), strict=True))
+    G = jax.lax.stop_gradient(jnp.array([[sums[max(i, j), min(i, j)] for j in range(p)] for i in range(p)]))
+    size = jnp.sqrt(jnp.diagonal(G))
+    safe = jnp.where(size > 0, size, 1.0)
+    least = jnp.linalg.eigvalsh(G / (safe[:, None] * safe))[0]
+    benign = jnp.all(size > 0) & jnp.all(jnp.isfinite(size)) & (least > BENIGN)
+    return jax.lax.cond(
+        benign, lambda: (Xt / safe[:, None], jnp.diag(safe), jnp.ones(p)), lambda: orthonormal_basis(Xt)
+    )
 
 
 def conclude(
@@ -210,15 +239,13 @@ def conclude(
     """Everything that follows from the model variance ``s``, back in the user's units."""
     p, count = problem.num_columns, jnp.sum(problem.live)
     problem, centre = recentred(s, problem)
-    one, two = weighted_sums(s, problem, (1, 2))
+    one, two, three = weighted_sums(s, problem, (1, 2, 3))
     A, log_det = inverse(one.G)
     gamma = A @ one.b
-    V = marginal_variance(s, problem.psi)
-    log_v, v_square = joint_sums([problem.live * jnp.log(V), problem.live * V * V])
+    log_v = sum_log_variance(s, problem)
     distance = one.yy - one.b @ gamma
     AG2 = A @ two.G
     if method == "reml":
-        (three,) = weighted_sums(s, problem, (3,))
         information = 0.5 * (two.w - 2.0 * jnp.sum(A * three.G) + jnp.sum(AG2 * AG2.T))
         variance = 1.0 / information
     elif method == "ml":
@@ -226,7 +253,7 @@ def conclude(
     elif method == "moment":
         variance = 2.0 * count / one.w**2
     elif method == "pr":
-        variance = 2.0 * v_square / count**2
+        variance = 2.0 * jnp.sum(problem.live * (problem.psi + s) ** 2) / count**2
     else:
         variance = jnp.zeros_like(s)
     inverse_R = jax.scipy.linalg.solve_triangular(R, jnp.eye(p))

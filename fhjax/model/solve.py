@@ -13,12 +13,18 @@ import jax
 import jax.numpy as jnp
 
 from fhjax.errors import Status
-from fhjax.model.likelihood import Problem, criterion, estimating_function, recentred
+from fhjax.model.likelihood import Problem, criterion, estimating_function, inverse, recentred
 
 Array = jax.Array
 
 #: Points of the coarse search, geometric between a hundredth of the least sampling variance and the upper bound.
 GRID = 16
+
+
+#: The coarse search looks at no more than twice as many areas, evenly spaced; the steps that follow see all of them.
+SEARCHED = 512
+#: From this many areas on, the first steps are taken on one area in ``WARM_SHARE``.
+WARM_FROM, WARM_SHARE = 60_000, 32
 
 
 class Bracket(NamedTuple):
@@ -45,6 +51,11 @@ def upper_bound(problem: Problem) -> Array:
 
 def start(problem: Problem, method: str) -> Bracket:
     """The basin with the largest criterion on a grid of s, with 0 among the candidates."""
+    step = problem.num_rows // SEARCHED
+    if step > 1:
+        # A sample's basin: where it starts is worth keeping, its bracket is not.
+        found = start(problem.every(step), method)
+        return fresh(problem, found.s)
     psi, live = problem.psi, problem.live
     high = upper_bound(problem)
     least = jnp.min(jnp.where((live > 0) & (psi > 0), psi, jnp.inf))
@@ -64,6 +75,13 @@ def start(problem: Problem, method: str) -> Bracket:
     below = jnp.where(k == 0, -1.0, below)
     zero = jnp.zeros((), jnp.int32)
     return Bracket(begin, below, above, jnp.array(jnp.inf), zero, zero > 0)
+
+
+def fresh(problem: Problem, s: Array) -> Bracket:
+    """A start at ``s`` with nothing known of the bracket."""
+    high = upper_bound(problem)
+    zero = jnp.zeros((), jnp.int32)
+    return Bracket(jnp.minimum(s, 0.5 * high), jnp.array(-1.0), high, jnp.array(jnp.inf), zero, zero > 0)
 
 
 def advance(state: Bracket, value: Array, slope: Array, tolerance: Array) -> Bracket:
@@ -92,14 +110,21 @@ def advance(state: Bracket, value: Array, slope: Array, tolerance: Array) -> Bra
 def solve(problem: Problem, method: str, tolerance: Array, max_steps: Array) -> tuple[Array, Array, Array]:
     """``(s, steps, status)`` by one compiled loop: for batches and derivatives."""
     begin = start(problem, method)
+    if problem.num_rows >= WARM_FROM:
+        warm, _ = recentred(begin.s, problem.every(WARM_SHARE))
+        found = iterate(warm, fresh(warm, begin.s), method, jnp.asarray(1e-3), max_steps)
+        begin = begin._replace(s=jnp.minimum(found.s, begin.high))
     problem, _ = recentred(begin.s, problem)
+    end = iterate(problem, begin, method, tolerance, max_steps)
+    return end.s, end.steps, status_of(end.s, end.done)
 
+
+def iterate(problem: Problem, begin: Bracket, method: str, tolerance: Array, max_steps: Array) -> Bracket:
     def body(state: Bracket) -> Bracket:
         value, slope = estimating_function(state.s, problem, method)
         return advance(state, value, slope, tolerance)
 
-    end = jax.lax.while_loop(lambda state: ~state.done & (state.steps < max_steps), body, begin)
-    return end.s, end.steps, status_of(end.s, end.done)
+    return jax.lax.while_loop(lambda state: ~state.done & (state.steps < max_steps), body, begin)
 
 
 def status_of(s: Array, done: Array) -> Array:
@@ -116,10 +141,10 @@ def prasad_rao(problem: Problem) -> Array:
         leverage = live / count
         rss = jnp.sum(centred * centred)
     else:
-        # Q is orthonormal.
-        leverage = jnp.sum(Q * Q, axis=0)
-        along = jnp.tensordot(Q, y, axes=((1, 2), (0, 1)))
-        residual = y - jnp.tensordot(along, Q, axes=1)
+        flat = Q.reshape(Q.shape[0], -1)
+        A, _ = inverse(flat @ flat.T)
+        leverage = jnp.sum(Q * jnp.tensordot(A, Q, axes=1), axis=0)
+        residual = y - jnp.tensordot(A @ (flat @ y.reshape(-1)), Q, axes=1)
         rss = jnp.sum(residual * residual)
     return jnp.maximum((rss - jnp.sum(live * psi * (1.0 - leverage))) / (count - problem.num_columns), 0.0)
 

@@ -23,8 +23,7 @@ def fitted(y, psi, X, method="reml", **options):
     return fit(area_data(y, psi, X, intercept=False), method=method, **options)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("p", [1, 3, 8])
+@pytest.mark.parametrize(("method", "p"), [("reml", 1), ("reml", 3), ("reml", 8), ("ml", 3), ("moment", 3), ("pr", 3)])
 def test_brute_force_finds_the_same(method, p):
     for seed in range(4):
         y, psi, X = random_areas(seed, m=30, p=p, spread=[0.0, 0.3, 1.0, 30.0][seed])
