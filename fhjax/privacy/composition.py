@@ -60,6 +60,14 @@ def composed(
     of the number of changes), and enters as that.
 
     Source: Bun and Steinke (2016), Lemma 2.3 (composition) and Proposition 1.9 (groups); MATHS section 5.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> draw = ReleaseGuarantee(rho=jnp.asarray(0.3), worst_area=jnp.asarray(0), release="one draw",
+        ...     neighbours="bounded neighbours", assumptions=())
+        >>> total = composed([repeated(draw, 2)], other=[OtherSpending(name="published table", rho=0.4)])
+        >>> round(float(total.rho), 12)
+        1.0
     """
     releases = list(releases)
     if not releases:

@@ -84,6 +84,13 @@ def guarantees(
     sentences in ``assumptions``, above all that the variances are invariants unless they are public.
 
     Source: Das and Drechsler (2026), equations (24) to (26); MATHS section 5.
+
+    Example:
+        >>> from fhjax.model.fit import area_data, fit
+        >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> result = guarantees(data, fit(data), [0.02, 0.03, 0.02, 0.05])
+        >>> bool(result.per_area_rho.max() <= result.joint_correlated.rho <= result.joint_independent.rho)
+        True
     """
     C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
     assumptions = release_assumptions(data, posterior, model_variance_source)
@@ -96,7 +103,11 @@ def prepare(
 ) -> tuple[Coefficients, Array, FloatArray]:
     """The operator, the sensitivities and the covariates, checked; padded rows are made harmless."""
     labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
+    if len(labels) < data.num_areas and data.mask is not None:
+        labels = Labels([*labels, *("padding" for _ in range(data.num_areas - len(labels)))])
     psi, X = np.asarray(data.sampling_variance, dtype=float), np.asarray(data.X, dtype=float)
+    if data.mask is not None and np.ndim(sensitivity) == 1 and np.shape(sensitivity) == np.shape(data.mask):
+        sensitivity = np.where(np.asarray(data.mask), np.asarray(sensitivity), 0)  # whatever a padded row holds
     delta = checked_sensitivity(sensitivity, labels)
     if data.mask is not None:
         mask = np.asarray(data.mask)

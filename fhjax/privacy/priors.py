@@ -195,6 +195,11 @@ def prior_guarantee(
     unit that lies in one of them: a person interviewed at two times breaks that, and such units are not covered.
 
     Source: MATHS section 5.
+
+    Example:
+        >>> Q = car_precision(adjacency([[1], [0, 2], [1]]), variance=0.01, dependence=0.9)
+        >>> int(prior_guarantee([0.001, 0.002, 0.001], Q, [0.01, 0.01, 0.02]).worst_area)
+        2
     """
     psi = np.asarray(sampling_variance, dtype=float)
     names = labels if labels is not None else Labels(range(len(psi)))

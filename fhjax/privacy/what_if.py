@@ -42,6 +42,12 @@ def equal_weight_rho(
     It separates what unequal weights cost from what the sample size costs; it is not a guarantee of any release.
 
     Source: Das and Drechsler (2026), section 5.
+
+    Example:
+        >>> from fhjax.model.fit import area_data, fit
+        >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> equal_weight_rho(data, fit(data), [400, 150, 420, 90]).shape
+        (4,)
     """
     n = np.asarray(num_units, dtype=float)
     if not np.all(n > 0):
@@ -72,6 +78,12 @@ def model_variance_changes(
         InputError: for an eta below -1.
 
     Source: Das and Drechsler (2026), section 5.
+
+    Example:
+        >>> from fhjax.model.fit import area_data, fit
+        >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> sorted(model_variance_changes(data, fit(data), [0.02, 0.03, 0.02, 0.05], etas=(-0.1, 0.1)))
+        [-0.1, 0.1]
     """
     if any(not eta >= -1.0 for eta in etas):
         raise InputError(f"The model variance cannot become negative: etas {tuple(etas)} must all be at least -1.")
@@ -106,6 +118,11 @@ def drivers(rho: Any, num_records: Any, weight_ratio: Any) -> Drivers | None:
         that the data cannot tell (all areas of one size, or equal weights) is (-infinity, 0, infinity).
 
     Source: Das and Drechsler (2026), section 5; the usual OLS formulas.
+
+    Example:
+        >>> n = [100.0, 200.0, 300.0, 450.0, 600.0, 900.0]
+        >>> round(drivers([10.0 / size for size in n], n, [2.0, 3.0, 2.0, 4.0, 2.5, 3.0]).slope_log_n[1], 6)
+        -1.0
     """
     rho, n, ratio = (np.asarray(values, dtype=float) for values in (rho, num_records, weight_ratio))
     if not rho.shape == n.shape == ratio.shape:
