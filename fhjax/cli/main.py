@@ -11,10 +11,10 @@ import warnings
 from collections.abc import Sequence
 
 import fhjax
-from fhjax.cli import audit, check, direct, doctor, fit, guarantee, report
+from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report
 from fhjax.errors import InputError, NumericalError
 
-VERBS = (report, direct, fit, guarantee, check, audit, doctor)
+VERBS = (report, direct, fit, guarantee, check, audit, release, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

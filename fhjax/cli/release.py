@@ -1,0 +1,108 @@
+"""``fhjax release``: draw once for publication, with the guarantee beside the draw.
+
+The noise is exact and comes from the operating system's entropy; there is no seed to give. Every call draws anew and
+costs its rho again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fhjax.cli import options
+from fhjax.cli.claim import add_claim_options, claim_from
+
+
+def add_parser(verbs: argparse._SubParsersAction) -> None:
+    parser = verbs.add_parser("release", help="draw once, for publication", description=__doc__)
+    options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
+    add_claim_options(parser)
+    parser.add_argument("--release", choices=("correlated", "independent"), default="correlated", help="one draw of "
+                        "the whole posterior, or every area on its own (default: correlated)")  # fmt: skip
+    parser.add_argument("--as", dest="kind", choices=("posterior-draw", "noisy-means"), default="posterior-draw",
+                        help="what the release is called; noisy-means (posterior means plus Gaussian noise) is the "
+                        "independent release by its other name")  # fmt: skip
+    parser.add_argument("--draws", type=int, default=1, metavar="N", help="how many draws (default: 1); the cost is "
+                        "multiplied by N")  # fmt: skip
+    parser.add_argument("--decimals", type=int, metavar="D", help="digits after the point of the published values")
+    parser.add_argument("--clip", nargs=2, type=float, metavar=("LO", "HI"), help="move values outside to the nearest "
+                        "bound (post-processing)")  # fmt: skip
+    options.add_delta_option(parser)
+    parser.add_argument("--out", required=True, metavar="FILE.csv", help="the draws: one row an area, one column a "
+                        "draw; an existing file is never overwritten")  # fmt: skip
+    parser.add_argument("--guarantee", required=True, metavar="FILE.json", help="what the draws cost (internal)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw, and write the draws and their guarantee."""
+    from fhjax.assessment import default_delta
+    from fhjax.errors import InputError
+    from fhjax.release.publish import publish
+
+    for path in (args.out, args.guarantee):
+        if Path(path).exists():
+            raise InputError(
+                f"{path} exists. A second draw would cost its rho again: name another file if you mean it."
+            )
+    claim = claim_from(args)
+    delta = args.delta if args.delta is not None else default_delta(claim.direct)
+    if not 0.0 < delta < 1.0:
+        raise InputError(f"delta must lie strictly between 0 and 1, got {delta!r}.")
+    made = publish(
+        claim.data,
+        claim.posterior,
+        claim.guarantees,
+        release=args.release,
+        kind=args.kind,
+        num_draws=args.draws,
+        decimals=args.decimals,
+        clip=tuple(args.clip) if args.clip else None,
+    )
+    for path in (args.out, args.guarantee):
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    text = {"area": list(made.labels)}
+    for number, row in enumerate(made.values, start=1):
+        name = "value" if len(made.values) == 1 else f"draw_{number}"
+        text[name] = [f"{value:.{made.decimals}f}" for value in row]
+    pd.DataFrame(text).to_csv(args.out, index=False)
+    values = guarantee_values(made, delta)
+    Path(args.guarantee).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    print(f"{values['release']}: {len(made.labels):,} areas in {args.out}")
+    print(
+        f"rho {values['rho']:.6g} (real-number draw: {values['rho_real_numbers']:.6g}; the lattice adds "
+        f"{100 * made.price.spacing_share:.2g} %)"
+    )
+    print(f"epsilon {values['epsilon']:.6g} at delta {delta:g}, from the tight conversion of zCDP")
+    print("Publish the draws file. The guarantee file is internal: its numbers come from confidential data.")
+    return 0
+
+
+def guarantee_values(made, delta: float) -> dict[str, Any]:
+    """The guarantee of a release as plain values; neither noise nor posterior mean is among them."""
+    from fhjax.privacy.conversion import epsilon
+
+    rho = float(made.guarantee.rho)
+    return {
+        "notice": "Internal: rho and epsilon are computed from confidential data. What may be published is the draw.",
+        "release": made.guarantee.release,
+        "rho": rho,
+        "rho_real_numbers": len(made.values) * made.price.rho_real,
+        "epsilon": float(epsilon(rho, delta, method="tight")),
+        "delta": delta,
+        "epsilon_method": "tight",
+        "draws": len(made.values),
+        "lattice": {
+            "steps_per_posterior_sd": made.price.steps,
+            "coordinates": made.price.num_coordinates,
+            "computation_error_sd": made.price.computation_error,
+            "relative_increase_of_rho": made.price.spacing_share,
+        },
+        "decimals": made.decimals,
+        "neighbours": made.guarantee.neighbours,
+        "assumptions": list(made.guarantee.assumptions),
+    }
