@@ -43,7 +43,13 @@ _PUBLIC = {
     "posterior": "fhjax.model.posterior",
     "Coefficients": "fhjax.privacy.coefficients",
     "guarantees": "fhjax.privacy.guarantee",
+    "epsilon": "fhjax.privacy.conversion",
+    "epsilon_exact": "fhjax.privacy.conversion",
     "epsilon_simple": "fhjax.privacy.conversion",
+    "epsilon_tight": "fhjax.privacy.conversion",
+    "delta_exact": "fhjax.privacy.conversion",
+    "rho_for_epsilon": "fhjax.privacy.conversion",
+    "personal_risk": "fhjax.privacy.tradeoff",
     "assess": "fhjax.assessment",
     "write_report": "fhjax.report.write",
     "InputError": "fhjax.errors",
@@ -72,8 +78,16 @@ if TYPE_CHECKING:
     from fhjax.model.fit import area_data, fit
     from fhjax.model.posterior import posterior
     from fhjax.privacy.coefficients import Coefficients
-    from fhjax.privacy.conversion import epsilon_simple
+    from fhjax.privacy.conversion import (
+        delta_exact,
+        epsilon,
+        epsilon_exact,
+        epsilon_simple,
+        epsilon_tight,
+        rho_for_epsilon,
+    )
     from fhjax.privacy.guarantee import guarantees
+    from fhjax.privacy.tradeoff import personal_risk
     from fhjax.report.write import write_report
     from fhjax.survey.area_level import read_area_level
     from fhjax.survey.covariates import read_covariates, read_population

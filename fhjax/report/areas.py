@@ -48,6 +48,8 @@ EPSILON_METHODS = {
     "tight": "the improved conversion from Rényi divergences at the best order",
     "exact": "the exact privacy curve of a pair of Gaussian distributions",
 }
+#: What a report shows unless it is asked for less: the paper's formula first, then what the same rho allows to say.
+DEFAULT_METHODS = ("simple", "tight", "exact")
 
 
 def epsilon_of(rho: npt.ArrayLike, delta: float, method: str = "simple") -> npt.NDArray[np.float64]:
@@ -90,7 +92,7 @@ def flags_of(assessment: Assessment) -> list[str]:
     return [";".join(name for name, on in zip(names, row, strict=True) if on) for row in marks]
 
 
-def area_table(assessment: Assessment, epsilon_methods: Sequence[str] = ("simple",)) -> pd.DataFrame:
+def area_table(assessment: Assessment, epsilon_methods: Sequence[str] = DEFAULT_METHODS) -> pd.DataFrame:
     """One row an area with the columns of :data:`COLUMNS`; what the input does not say is missing (NaN).
 
     Args:

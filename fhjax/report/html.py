@@ -12,7 +12,7 @@ import pandas as pd
 
 from fhjax.records import Assessment
 from fhjax.report import tables
-from fhjax.report.areas import EPSILON_METHODS, check_methods
+from fhjax.report.areas import DEFAULT_METHODS, EPSILON_METHODS, check_methods
 from fhjax.report.assumptions import assumptions
 from fhjax.report.figures import Drawing
 from fhjax.report.numbers import format_delta, format_number
@@ -37,7 +37,7 @@ def render(
     *,
     provenance: Mapping[str, Any],
     title: str | None = None,
-    epsilon_methods: Sequence[str] = ("simple",),
+    epsilon_methods: Sequence[str] = DEFAULT_METHODS,
 ) -> str:
     """The whole page as text.
 
@@ -80,6 +80,7 @@ def render(
         design_table=tables.design_table(assessment, table),
         fit_table=tables.fit_table(assessment, summary),
         release_table=tables.release_table(assessment, summary),
+        risk_table=tables.risk_table(summary),
         rho_table=tables.rho_table(assessment, table),
         structure_table=tables.structure_table(assessment, table),
         weights_table=tables.weights_table(assessment, table),

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from fhjax.errors import Status
+from fhjax.privacy.tradeoff import personal_risk
 from fhjax.records import Assessment, ReleaseGuarantee
-from fhjax.report.areas import area_table, check_methods, epsilon_column, epsilon_of, in_areas
+from fhjax.report.areas import DEFAULT_METHODS, area_table, check_methods, epsilon_column, epsilon_of, in_areas
 from fhjax.report.assumptions import assumptions
 from fhjax.report.numbers import quantile
 
@@ -62,7 +63,7 @@ def releases(assessment: Assessment) -> dict[str, ReleaseGuarantee]:
 
 
 def summarise(
-    assessment: Assessment, *, table: pd.DataFrame | None = None, epsilon_methods: Sequence[str] = ("simple",)
+    assessment: Assessment, *, table: pd.DataFrame | None = None, epsilon_methods: Sequence[str] = DEFAULT_METHODS
 ) -> dict[str, Any]:
     """The headline numbers, unrounded, as plain Python values (infinite ones are ``float("inf")``).
 
@@ -130,6 +131,7 @@ def summarise(
             name: {"release": release.release, "rho": rhos[name], "worst_area": worst_label(assessment, release)}
             for name, release in releases(assessment).items()
         },
+        "risk_to_one_person": _risk(quantile(rho, 0.5), float(rho[worst]), rhos["joint_correlated"], assessment.delta),
         "flags": {name: int(np.sum(marked)) for name, marked in direct.flags.items()},
         "reading": "Internal: computed from confidential data. Unrounded: round rho and epsilon up to quote them. "
         'An infinite value is the text "Infinity"; an unknown one is null.',
@@ -156,6 +158,20 @@ def _epsilons(table: pd.DataFrame, rhos: dict[str, float], assessment: Assessmen
         usable = method != "exact" or releases(assessment)[name].gaussian_pair
         values[key] = float(epsilon_of(rhos[name], assessment.delta, method)) if usable else math.nan
     return values
+
+
+def _risk(median: float, worst: float, joint: float, delta: float) -> dict[str, Any]:
+    """What an attacker with even odds gains: of the median area's draw, the most exposed one's, and the joint draw."""
+    risk = personal_risk(np.array([median, worst, joint]), delta, prior=0.5)
+    measures = {
+        "best_guess": risk.best_guess,
+        "advantage": risk.advantage,
+        "largest_posterior": risk.largest_posterior,
+    }
+    found: dict[str, Any] = {"prior": 0.5, "except_with_probability": delta}
+    for i, name in enumerate(("median_area", "most_exposed_area", "joint_correlated")):
+        found[name] = {measure: float(np.asarray(values)[i]) for measure, values in measures.items()}
+    return found
 
 
 def _drivers(assessment: Assessment) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from fhjax.report.numbers import (
     MISSING,
     format_change,
     format_count,
+    format_delta,
     format_number,
     format_up,
     mean,
@@ -109,6 +110,29 @@ def rho_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         else ""
     )
     return Table("rho", "The cost of publishing one area", ("", *_SPREAD_HEADER), tuple(rows), note)
+
+
+def risk_table(summary: dict[str, Any]) -> Table:
+    """What the same numbers mean for one person: how often the best attack is right, and how sure it can become."""
+    risk = summary["risk_to_one_person"]
+    titles = {
+        "median_area": "One area's draw, median area",
+        "most_exposed_area": "One area's draw, most exposed area",
+        "joint_correlated": "All areas, one draw of the joint posterior",
+    }
+    measures = ("best_guess", "advantage", "largest_posterior")
+    rows = tuple(
+        (title, *(f"{format_up(100.0 * risk[name][measure])} %" for measure in measures))
+        for name, title in titles.items()
+    )
+    note = (
+        "An attacker knows everything but which of two outcomes one person has, and thinks them equally likely (50 %) "
+        "before the release. After it the best guess is right as often as the first column says. The advantage is how "
+        "much more often the best attack says yes when yes is true than when it is not. How sure the attacker can "
+        "become has no limit, but with probability 1 − δ it stays below the last column."
+    )
+    header = ("", "Best guess is right", "Advantage", f"Sure at most, but for δ = {format_delta(summary['delta'])}")
+    return Table("risk", "What it means for one person", header, rows, note)
 
 
 def structure_table(assessment: Assessment, table: pd.DataFrame) -> Table:

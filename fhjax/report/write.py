@@ -13,7 +13,7 @@ from typing import Any
 from fhjax.errors import InputError
 from fhjax.records import Assessment
 from fhjax.report import html
-from fhjax.report.areas import area_table, check_methods, excluded_table
+from fhjax.report.areas import DEFAULT_METHODS, area_table, check_methods, excluded_table
 from fhjax.report.canvas import style
 from fhjax.report.figures import Drawing, draw_all
 from fhjax.report.numbers import json_safe
@@ -42,7 +42,7 @@ def write_report(
     *,
     provenance: Mapping[str, Any] | None = None,
     title: str | None = None,
-    epsilon_methods: Sequence[str] = ("simple",),
+    epsilon_methods: Sequence[str] = DEFAULT_METHODS,
 ) -> ReportFiles:
     """Write the folder ``out``: report.html, areas.csv, excluded.csv, summary.json, run.json and figures/.
 
