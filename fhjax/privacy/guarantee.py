@@ -37,7 +37,9 @@ _MODEL_INVARIANT = (
     "The model variance was estimated from the same confidential data and is treated as an invariant: it is held equal "
     "for neighbouring data sets, so what it reveals is not covered by this guarantee."
 )
-GAUSSIAN_PRIOR = "The area means have a Gaussian prior whose parameters do not depend on the confidential outcomes."
+GAUSSIAN_PRIOR = (
+    "Given the model variance, the area means have a Gaussian prior that does not depend on the confidential outcomes."
+)
 
 
 def neighbours_sentence(privacy_unit: str = "record") -> str:
@@ -216,16 +218,16 @@ def conservative_bound(
     )
     if reached == 0:
         note = (
-            "Delta_i^2 / (2 sigma_i^2), the bound that needs no coefficients; it holds here because no area's unit "
-            "moves the posterior mean of area i by more than Delta_i."
+            "Δ_i² / (2 σ_i²), the bound that needs no coefficients; it holds here because no area's unit "
+            "moves the posterior mean of area i by more than Δ_i."
         )
         return jnp.maximum(_squared_over(delta, variance), area), "own_sensitivity", note
     intercept_only = X.shape[1] == 1 and len(np.unique(X[used, 0])) <= 1
     if intercept_only or len(np.unique(psi[used])) <= 1:
         why = "the model has an intercept only" if intercept_only else "all sampling variances are equal"
         note = (
-            f"S_y^2 / (2 sigma_i^2) with S_y the largest sensitivity of all areas, which is a bound because {why}. "
-            f"Delta_i^2 / (2 sigma_i^2) is none here: {violated}."
+            f"S² / (2 σ_i²) with S the largest sensitivity of all areas, which is a bound because {why}. "
+            f"Δ_i² / (2 σ_i²) is none here: {violated}."
         )
         largest = jnp.full_like(delta, jnp.max(delta))
         return jnp.maximum(_squared_over(largest, variance), area), "largest_sensitivity", note
