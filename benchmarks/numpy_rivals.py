@@ -149,5 +149,22 @@ def guarantees_blocked(psi: Array, s2: float, delta: Array, out: Array) -> tuple
     return out, independent_max, own_max, ratio_max, total
 
 
+def guarantees_dense(psi: Array, s2: float, delta: Array, X: Array) -> tuple:
+    """The same for any covariates through the m x m matrix of coefficients, as the formulas are written."""
+    V = psi + s2
+    B = psi / V
+    A = np.linalg.inv(X.T @ (X / V[:, None]))
+    C = B[:, None] * (X @ A @ (X / V[:, None]).T)
+    C[np.diag_indices_from(C)] += 1.0 - B
+    variance = np.diag(C) * psi
+    moved = np.abs(C) * delta
+    per_area = moved.max(axis=1) ** 2 / (2 * variance)
+    independent = (delta**2 / 2 * (C**2 / variance[:, None]).sum(axis=0)).max()
+    correlated = (delta**2 * variance / (2 * psi**2)).max()
+    own = np.diag(moved).copy()
+    np.fill_diagonal(moved, 0.0)
+    return per_area, independent, correlated, (moved.max(axis=1) / own).max(), per_area.sum()
+
+
 def _blocks(m: int) -> Iterator[slice]:
     return (slice(start, min(start + BLOCK, m)) for start in range(0, m, BLOCK))
