@@ -27,7 +27,7 @@ def replicate_file(records: int) -> Path:
     for start in range(0, records, 200_000):
         n = min(200_000, records - start)
         weight = rng.gamma(1.5, 70.0, n).astype(np.int32) + 1
-        factor = 1.0 + rng.choice([-0.35, 0.35, 0.0], size=(REPLICATES, n))
+        factor = 1.0 + rng.choice([-0.5, 0.5], size=(REPLICATES, n))
         columns = {
             "area": pa.array([f"{i:07d}" for i in (start + np.arange(n)) // 1300]),
             "w": pa.array(weight),

@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "privacy": FOUNDATIONS | {"model"},
     "trim": FOUNDATIONS | {"model", "privacy"},
     "assessment": FOUNDATIONS | {"survey", "model", "privacy"},
+    "trimming": FOUNDATIONS | {"survey", "model", "privacy", "trim"},
     "release": FOUNDATIONS | {"model", "privacy"},
     "plrv": FOUNDATIONS | {"model", "privacy", "release"},
     "report": FOUNDATIONS | {"privacy", "assessment", "plrv"},

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import fhjax
 from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report
+from fhjax.cli.wording import for_command_line
 from fhjax.errors import InputError, NumericalError
 
 VERBS = (report, direct, fit, guarantee, check, audit, release, doctor)
@@ -38,10 +39,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return args.run(args)
         except InputError as error:
-            print(f"fhjax {args.verb}: {error}", file=sys.stderr)
+            print(f"fhjax {args.verb}: {for_command_line(str(error))}", file=sys.stderr)
+            return 2
+        except OSError as error:
+            what = error.strerror or type(error).__name__
+            where = f" {str(error.filename)!r}" if error.filename else ""
+            print(f"fhjax {args.verb}: cannot read or write{where}: {what}.", file=sys.stderr)
             return 2
         except NumericalError as error:
-            print(f"fhjax {args.verb}: numerical failure: {error}", file=sys.stderr)
+            print(f"fhjax {args.verb}: numerical failure: {for_command_line(str(error))}", file=sys.stderr)
             return 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import Any
 
 from fhjax.errors import InputError
@@ -11,9 +12,23 @@ from fhjax.records import DirectEstimates
 REPLICATE_METHODS = ("sdr", "brr", "fay", "jk1", "jkn", "bootstrap")
 
 
+_PIECE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|[(),])""")
+
+
 def names(text: str) -> list[str]:
-    """``"race,age"`` -> ``["race", "age"]``."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """``"race,age"`` -> ``["race", "age"]``; a comma inside brackets or quotes belongs to an expression.
+
+    >>> names("race, left(SERIALNO, 4)")
+    ['race', 'left(SERIALNO, 4)']
+    """
+    parts, depth = [""], 0
+    for piece in _PIECE.split(text):
+        depth += (piece == "(") - (piece == ")")
+        if piece == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return [name.strip() for name in parts if name.strip()]
 
 
 def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
@@ -108,12 +123,13 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
     columns.add_argument("--n", metavar="COL", help="number of records")
     columns.add_argument("--max-weight", metavar="COL", help="largest weight of one privacy unit")
     columns.add_argument("--weight-total", metavar="COL", help="sum of the weights")
+    default = f" (default: {sensitivity}, unless these are given)" if sensitivity else ""
     columns.add_argument(
         "--sensitivity",
-        default=sensitivity,
         metavar="COL",
-        help="largest change of y from one privacy unit, instead of --max-weight and --weight-total",
+        help=f"largest change of y from one privacy unit, instead of --max-weight and --weight-total{default}",
     )
+    parser.set_defaults(default_sensitivity=sensitivity)
     columns.add_argument(
         "--variance-source",
         choices=("estimated", "public"),
@@ -151,6 +167,17 @@ def add_delta_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
+#: Options of a survey file that a file with one row an area cannot obey, and the other way round.
+SURVEY_ONLY = ("weight", "outcome", "where", "strata", "psu", "replicates", "replicate_method", "fay",
+               "replicate_scale", "replicate_scales", "population")  # fmt: skip
+AREA_LEVEL_ONLY = ("n", "max_weight", "weight_total", "sensitivity")
+
+
+def given_of(args: argparse.Namespace, options: tuple[str, ...]) -> list[str]:
+    """Those of the options that were given, as a user types them."""
+    return ["--" + name.replace("_", "-") for name in options if getattr(args, name, None) is not None]
+
+
 def text_options(args: argparse.Namespace) -> dict[str, Any]:
     return {"delimiter": args.delimiter, "decimal": args.decimal, "encoding": args.encoding}
 
@@ -159,6 +186,12 @@ def open_survey_from(args: argparse.Namespace):
     """The survey that the options describe."""
     from fhjax.survey.read import open_survey
 
+    misplaced = given_of(args, AREA_LEVEL_ONLY)
+    if misplaced:
+        raise InputError(
+            f"{', '.join(misplaced)} describes a file with one row an area, but FILE is read as a survey with one row "
+            "a record. Add --area-level, or leave the option out."
+        )
     for option in ("weight", "outcome"):
         if getattr(args, option) is None:
             raise InputError(
@@ -187,7 +220,7 @@ def variance_from(args: argparse.Namespace):
 
     if args.replicates is None:
         unused = ("replicate_method", "fay", "replicate_scale", "replicate_scales")
-        given = ["--" + name.replace("_", "-") for name in unused if getattr(args, name) is not None]
+        given = given_of(args, unused)
         if given:
             raise InputError(f"{', '.join(given)} needs --replicates, the pattern of the replicate weights.")
         return Taylor(single_psu=args.single_psu)
@@ -227,6 +260,7 @@ def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:
         population=population,
         variance=variance_from(args),
         zero_variance=args.zero_variance,
+        variance_source=getattr(args, "variance_source", "estimated"),
     )
 
 
@@ -234,7 +268,19 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
     """Direct estimates read from a file with one row an area."""
     from fhjax.survey.area_level import read_area_level
 
+    misplaced = given_of(args, SURVEY_ONLY)
+    if misplaced:
+        raise InputError(
+            f"{', '.join(misplaced)} cannot be used with --area-level: a file with one row an area has no records "
+            "left to weigh, filter or group. Prepare the file, or leave the option out."
+        )
     by_weights = args.max_weight is not None or args.weight_total is not None
+    if by_weights and args.sensitivity is not None:
+        raise InputError(
+            "--sensitivity and --max-weight, --weight-total say the same thing twice. Give the sensitivity of each "
+            "estimate, or the weights it follows from."
+        )
+    sensitivity = None if by_weights else args.sensitivity or getattr(args, "default_sensitivity", None)
     bounds = getattr(args, "bounds", None)
     return read_area_level(
         args.file,
@@ -244,7 +290,7 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
         n=args.n,
         max_weight=args.max_weight,
         weight_total=args.weight_total,
-        sensitivity=None if by_weights else args.sensitivity,
+        sensitivity=sensitivity,
         outcome_range=(bounds[1] - bounds[0]) if bounds else 1.0,
         zero_variance=args.zero_variance,
         variance_source=args.variance_source,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, stats
+from scipy import stats
 
 from fhjax.errors import InputError, complain
 from fhjax.plrv import fit_tests, mcmc
@@ -260,10 +260,12 @@ def smallest_visible_error(count: float, level: float, power: float = 0.9) -> fl
         0.0086
     """
 
-    def missing(error: float) -> float:
-        return power - float(fit_tests.variance_test_power((1.0 - error) ** 2, count, level))
-
-    return float(optimize.brentq(missing, 1e-9, 1.0 - 1e-9)) if missing(1.0 - 1e-9) < 0 else 1.0
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        seen = float(fit_tests.variance_test_power((1.0 - middle) ** 2, count, level)) >= power
+        low, high = (low, middle) if seen else (middle, high)
+    return high
 
 
 def _unseen(n: int, size: float, m: int, level: float, power: float, structure: str, autocorrelated: bool) -> tuple:

@@ -53,7 +53,7 @@ class Whitening:
     @property
     def num_coordinates(self) -> int:
         """How many integers are published."""
-        return self.scale.shape[0] if self.surface is None else self.surface.shape[1]
+        return len(self.scale) if self.surface is None else self.surface.shape[1]
 
     def apply(self, coordinates: Floats) -> Floats:
         """R w for rows w (n, q) -> (n, m)."""

@@ -7,6 +7,7 @@ added there, and only the sum comes back. Neither the noise nor the posterior me
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from typing import Any
 
@@ -153,7 +154,7 @@ def noisy_integers(values: Integers, scale: float) -> Integers:
 
 def _measurement(scale: float) -> Any:
     try:
-        import opendp.prelude as dp
+        dp: Any = importlib.import_module("opendp.prelude")
     except ImportError as error:
         raise InputError(
             "A release for publication needs OpenDP's exact noise: pip install 'fhjax[release]'. Draws for simulation "

@@ -50,7 +50,9 @@ def trimming_sums(
     universe = table.filter(table.y.notnull())
     tell("Estimating every area.")
     means = _fetch(
-        universe.group_by("area").agg(w=universe.weight.sum(), wy=(universe.weight * universe.y).sum(), n=universe.count())
+        universe.group_by("area").agg(
+            w=universe.weight.sum(), wy=(universe.weight * universe.y).sum(), n=universe.count()
+        )
     )
     if len(means["area"]) == 0:
         raise InputError("No record has an observed outcome. Check the outcome and the filter.")
@@ -58,9 +60,7 @@ def trimming_sums(
     labels = Labels(means["area"][order].tolist())
     weight_sum = means["w"][order].astype(float)
     centre = means["wy"][order].astype(float) / np.where(weight_sum > 0.0, weight_sum, 1.0)
-    places = ibis.memtable(
-        pa.table({"place_area": list(labels), "place": np.arange(len(labels)), "centre": centre})
-    )
+    places = ibis.memtable(pa.table({"place_area": list(labels), "place": np.arange(len(labels)), "centre": centre}))
     records = universe.join(places, universe.area == places.place_area)
     size = records.weight
     if "unit" in records.columns:
@@ -168,7 +168,15 @@ def _before(records: ibis.Table, keys: list[str] | None, tag: str) -> dict[str, 
     a, b, p, q = records.a, records.b, records.p, records.q
     if keys is None:  # every record is its own cluster
         zero = ibis.literal(0.0)
-        return {f"a_{tag}": zero, f"b_{tag}": zero, f"p_{tag}": p, f"q_{tag}": q, f"at_{tag}": a, f"pt_{tag}": p, f"qt_{tag}": q}
+        return {
+            f"a_{tag}": zero,
+            f"b_{tag}": zero,
+            f"p_{tag}": p,
+            f"q_{tag}": q,
+            f"at_{tag}": a,
+            f"pt_{tag}": p,
+            f"qt_{tag}": q,
+        }
     whole = ibis.window(group_by=keys)
     # Equal sizes may come in any order: the increments of a size add up to the same.
     upto = ibis.window(group_by=keys, order_by="size", rows=(None, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -15,7 +16,7 @@ from fhjax.model.fit import area_data, fit, given
 from fhjax.privacy.guarantee import guarantees
 from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
 from fhjax.trim.closed_forms import JOINTS, MODES, admissible_shares
-from fhjax.trim.direct import VarianceRule, trimmed_estimates, variance_rule
+from fhjax.trim.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
 from fhjax.trim.evaluate import OBJECTIVES, Evaluation, Problem, Settings, evaluate, log_bounds, sums_at
 from fhjax.trim.one_number import search_on_line
 from fhjax.trim.rules import REDISTRIBUTIONS
@@ -26,13 +27,14 @@ from fhjax.trim.search import (
     estimates_on,
     excess_of,
     first_grid,
+    found_at,
     search_by_area,
     search_by_coordinate,
     search_by_gradient,
     settle,
     starts_from_all,
 )
-from fhjax.trim.tables import WEIGHT, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
+from fhjax.trim.tables import Tables, TrimmedSums, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
 
 Joint = Literal["correlated", "independent"]
 Mode = Literal["area", "mean", "median", "absolute"]
@@ -46,6 +48,24 @@ FEW_AREAS = 10
 COMBINATIONS = 40_000
 
 _evaluate = jax.jit(evaluate, static_argnames="settings")
+_bounds = jax.jit(log_bounds)
+
+
+@jax.jit
+def _original(tables: Tables, rule: VarianceRule) -> tuple[TrimmedEstimates, TrimmedSums]:
+    sums = untrimmed_sums(tables)
+    return trimmed_estimates(tables, sums, rule, sums), sums
+
+
+@partial(jax.jit, static_argnames="settings")
+def _lift(x: jax.Array, data: Problem, settings: Settings) -> jax.Array:
+    _, lift = sums_at(x, data, settings)
+    return jnp.zeros_like(x) if lift is None else lift
+
+
+@partial(jax.jit, static_argnames="lifted")
+def _thresholds(tables: Tables, share: jax.Array, lifted: bool) -> jax.Array:
+    return jnp.log(thresholds_for_shares(tables, share, lifted=lifted))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +109,6 @@ def trimming_problem(
     _check(joint=(joint, JOINTS), mode=(mode, MODES), redistribution=(redistribution, REDISTRIBUTIONS),
            variances=(variances, ("frozen", "reestimated")), objective=(objective, OBJECTIVES))  # fmt: skip
     sums, X_used, emphasis_used, group_used = _usable(sums, X, emphasis, group)
-    m = sums.num_areas
     if objective == "weights":
         if model_variance is None:
             raise InputError(
@@ -105,7 +124,7 @@ def trimming_problem(
     multiples = None if replicate_multiples is None else np.asarray(replicate_multiples, dtype=float)
     rule = variance_rule(sums, multiples=multiples, center=center, element_variance=element_variance)
     tables = build_tables(sums)
-    original = trimmed_estimates(tables, untrimmed_sums(tables), rule)
+    original, _ = _original(tables, rule)
     psi = np.asarray(original.sampling_variance)
     bad = ~(np.isfinite(psi) & (psi > 0.0))
     if bad.any():
@@ -139,7 +158,7 @@ def trimming_problem(
         model_variance=jnp.asarray(fitted.model_variance),
         group=None if group_used is None else jnp.asarray(group_used),
     )
-    before = _evaluate(log_bounds(problem)[1], problem, settings=settings)
+    before = _evaluate(_bounds(problem)[1], problem, settings=settings)
     return TrimmingProblem(sums.labels, sums, problem, settings, joint, mode, redistribution, objective, before)
 
 
@@ -217,30 +236,41 @@ def solve(problem: TrimmingProblem, target: jax.Array) -> tuple[Found, float | N
         return found, float(number)
     if settings.frozen and settings.num_groups == 0:
         return frozen_solution(problem, target), None
-    _, high = log_bounds(data)
+    _, high = _bounds(data)
     grid = first_grid(data)
     values = estimates_on(grid, data, settings)
-    found = [search_by_area(start, target, grid, values, data, settings=settings) for start in _starts(problem, target)]
+
+    def settled(x: jax.Array) -> Found:
+        return found_at(settle(x, target, data, settings=settings), target, data, settings=settings)
+
+    found = []
+    for start in _starts(problem, target):
+        found.append(settled(search_by_area(start, target, grid, values, data, settings=settings)))
     m = len(problem.labels)
-    if m <= FEW_AREAS:
+    few = m <= FEW_AREAS
+
+    def by_coordinate(start: jax.Array) -> Found:
+        x = search_by_coordinate(start, target, grid, data, settings=settings)
+        return found_at(x, target, data, settings=settings)
+
+    if few:
         starts = [one.log_threshold for one in found] + [high]
         points = min(int(COMBINATIONS ** (1.0 / m)), GRID // 2)
         if points >= 3:
             starts += list(starts_from_all(target, grid, data, settings, points=points))
-        for start in starts:
-            found.append(search_by_coordinate(start, target, grid, data, settings=settings))
+        found += [by_coordinate(start) for start in starts]
     best = best_of(found)
     for _ in range(2):
-        best = best_of([best, search_by_gradient(best.log_threshold, target, data, settings=settings)])
-    if m <= FEW_AREAS:
-        best = best_of([best, search_by_coordinate(best.log_threshold, target, grid, data, settings=settings)])
-    return best, None
+        near = settled(search_by_gradient(best.log_threshold, target, data, settings=settings))
+        x = search_by_area(near.log_threshold, target, grid, values, data, settings=settings, rounds=0, reach=0.01)
+        best = best_of([best, near, settled(x)])
+    return (best_of([best, by_coordinate(best.log_threshold)]) if few else best), None
 
 
 def _starts(problem: TrimmingProblem, target: jax.Array) -> list[jax.Array]:
     """Nothing trimmed, and the closed-form caps of fixed variances."""
-    _, high = log_bounds(problem.data)
-    return [high, jnp.log(_closed_form(problem, target))]
+    _, high = _bounds(problem.data)
+    return [high, _closed_form(problem, target)]
 
 
 def _closed_form(problem: TrimmingProblem, target: jax.Array) -> jax.Array:
@@ -255,14 +285,13 @@ def _closed_form(problem: TrimmingProblem, target: jax.Array) -> jax.Array:
         joint=problem.joint,  # type: ignore[arg-type]
         labels=problem.labels,
     )
-    return thresholds_for_shares(data.tables, jnp.asarray(shares), lifted=problem.settings.additive)
+    return _thresholds(data.tables, jnp.asarray(shares), lifted=problem.settings.additive)
 
 
 def frozen_solution(problem: TrimmingProblem, target: jax.Array) -> Found:
     """The least trimming that meets the target when variances are held: exact, no search."""
-    x = jnp.log(_closed_form(problem, target * (1.0 - 1e-13)))
-    evaluation = _evaluate(x, problem.data, settings=problem.settings)
-    return Found(x, evaluation, excess_of(evaluation, target))
+    x = _closed_form(problem, target * (1.0 - 1e-13))
+    return found_at(x, target, problem.data, settings=problem.settings)
 
 
 def least_rho(problem: TrimmingProblem, target: jax.Array) -> Found:
@@ -270,18 +299,16 @@ def least_rho(problem: TrimmingProblem, target: jax.Array) -> Found:
     data, settings = problem.data, problem.settings
     if settings.frozen and settings.num_groups == 0:
         return frozen_solution(problem, target)
-    low, high = log_bounds(data)
+    low, high = _bounds(data)
     grid = first_grid(data)
     values = estimates_on(grid, data, settings)
     rungs = np.geomspace(1e-4, 1.0, 16)
-    found = [search_by_area(high, target * 0.0 + 1e-300, grid, values, data, settings=settings)]
+    points = [low, search_by_area(high, target * 0.0 + 1e-300, grid, values, data, settings=settings)]
     top = float(jnp.max(problem.before.terms / target))
     for rung in rungs:
         goal = target * max(top * rung, 1e-12)
-        found.append(search_by_area(low, goal, grid, values, data, settings=settings))
-    equal = _evaluate(low, data, settings=settings)
-    found.append(Found(low, equal, excess_of(equal, target)))
-    found = [Found(one.log_threshold, one.evaluation, excess_of(one.evaluation, target)) for one in found]
+        points.append(settle(search_by_area(low, goal, grid, values, data, settings=settings), goal, data, settings=settings))
+    found = [found_at(x, target, data, settings=settings) for x in points]
     return min(found, key=lambda one: float(one.excess))
 
 
@@ -318,18 +345,17 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
         source = np.asarray((least or found).evaluation.terms)
         names = tuple(problem.labels.where(source > target))
         smallest = float(min(np.max(source), smallest))
-    trimmed, lift = sums_at(x, data, settings)
-    original = untrimmed_sums(data.tables)
+    _, original = _original(data.tables, data.rule)
+    lifts = np.asarray(_lift(x, data, settings=settings))
     sizes = sizes_of(sums)
     threshold = np.exp(np.asarray(x))
     untouched = threshold >= sizes.largest * (1.0 - 1e-15)
-    lifts = np.zeros(len(threshold)) if lift is None else np.asarray(lift)
-    scale = _scales(problem, original, trimmed)
+    scale = _scales(problem, original, evaluation.estimates)
     rows = np.repeat(threshold, np.diff(sizes.start))
     count = sizes.per_area(sizes.count * (sizes.size > rows * (1.0 + 1e-15)))
     removed = sizes.per_area(sizes.count * np.maximum(sizes.size - rows, 0.0))
     before_median = sizes.quantile(0.5)
-    kish = [np.asarray(one.weight) ** 2 / np.asarray(one.weight_square) for one in (original, trimmed)]
+    kish = [np.asarray(one.weight) ** 2 / np.asarray(one.weight_square) for one in (original, evaluation.estimates)]
     other = recomputed_rho(problem, evaluation, frozen=not settings.frozen)
     return TrimmingPlan(
         labels=problem.labels,
@@ -384,9 +410,8 @@ def _feasible_part(problem: TrimmingProblem, found: Found, least: Found, target:
     beyond = np.asarray(least.evaluation.terms) > target
     goal = np.where(beyond, np.asarray(least.evaluation.terms) * (1.0 + 1e-6), target)
     x = jnp.where(jnp.asarray(beyond), least.log_threshold, found.log_threshold)
-    settled = settle(x, jnp.asarray(goal), problem.data, problem.settings)
-    evaluation = settled.evaluation
-    return Found(settled.log_threshold, evaluation, excess_of(evaluation, jnp.asarray(target)))
+    x = settle(x, jnp.asarray(goal), problem.data, settings=problem.settings)
+    return found_at(x, jnp.asarray(target), problem.data, settings=problem.settings)
 
 
 def _scales(problem: TrimmingProblem, original: Any, trimmed: Any) -> FloatArray:
@@ -459,4 +484,4 @@ def _check(**choices: tuple[str, tuple[str, ...]]) -> None:
             raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}.")
 
 
-__all__ = ["TrimmingProblem", "VarianceRule", "WEIGHT", "describe", "plan_trimming", "solve", "trimming_problem"]
+__all__ = ["TrimmingProblem", "describe", "plan_trimming", "solve", "trimming_problem"]

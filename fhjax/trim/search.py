@@ -9,7 +9,7 @@ in between. Near a solution the ties hardly move, so the rounds end at threshold
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,7 @@ def excess_of(evaluation: Evaluation, target: Array) -> Array:
     return jnp.max(jnp.log(jnp.maximum(ratio, 1e-300)))
 
 
+@jax.jit
 def first_grid(problem: Problem) -> Array:
     """(GRID, m) log thresholds from the largest size to the smallest: half evenly in the log, half by rank of size."""
     low, high = log_bounds(problem)
@@ -60,6 +61,7 @@ def first_grid(problem: Problem) -> Array:
     return jnp.concatenate([even, by_rank])
 
 
+@partial(jax.jit, static_argnames="settings")
 def estimates_on(grid: Array, problem: Problem, settings: Settings) -> tuple[Array, Array, Array]:
     """(psi, share, bias), each (G, m), one grid row at a time when together they would take much memory."""
     local = partial(local_estimates, problem=problem, settings=settings)
@@ -92,42 +94,43 @@ def search_by_area(
     problem: Problem,
     settings: Settings,
     rounds: int = 6,
-) -> Found:
-    """Alternate between the ties and every area's own best threshold; then zoom in; then make sure of the target.
+    reach: float | Array = 1.0,
+) -> Array:
+    """(m,) log thresholds: alternate between the ties and every area's own best threshold, then zoom in.
 
     Args:
         start: (m,) log thresholds whose ties come first.
         target: () or (m,) what no term of rho may exceed.
         grid: (G, m) from :func:`first_grid`, and ``values`` from :func:`estimates_on`.
-        rounds: alternations on the first grid.
+        rounds: alternations on the first grid; 0 only zooms in around ``start``.
+        reach: width of the first zoom, in steps of the first grid.
     """
     low, high = log_bounds(problem)
     aim = target * (1.0 - MARGIN)
-
-    def from_grid(_, x):
-        context = context_of(evaluate(x, problem, settings), problem, settings)
-        return pick(grid, choose(values, aim, context, problem, settings))
-
-    x = jax.lax.fori_loop(0, rounds, from_grid, start)
     offsets = jnp.linspace(-1.0, 1.0, ZOOM)[:, None]
-    spread = jnp.maximum((high - low) / (GRID // 2 - 1), 1e-12)
+    spread = reach * jnp.maximum((high - low) / (GRID // 2 - 1), 1e-12)
 
-    def zoom(r, x):
+    def step(r, x):
         context = context_of(evaluate(x, problem, settings), problem, settings)
-        near = jnp.clip(x + spread * 0.3**r * offsets, low, high)
+        near = jnp.clip(x + spread * 0.3 ** (r - rounds) * offsets, low, high)
         near = near.at[ZOOM // 2].set(x)
-        return pick(near, choose(estimates_on(near, problem, settings), aim, context, problem, settings))
+        zoomed = pick(near, choose(estimates_on(near, problem, settings), aim, context, problem, settings))
+        return jnp.where(r < rounds, pick(grid, choose(values, aim, context, problem, settings)), zoomed)
 
     # 0.3^18 of a grid step is below 1e-10; the last rounds only follow the ties.
-    x = jax.lax.fori_loop(0, 18, zoom, x)
-    return settle(x, target, problem, settings)
+    return jax.lax.fori_loop(0, rounds + 18, step, start)
 
 
-def settle(x: Array, target: Array, problem: Problem, settings: Settings) -> Found:
-    """Small steps until no area exceeds its target: the excess at x, which the ties hardly change, is taken off."""
+@partial(jax.jit, static_argnames="settings")
+def settle(x: Array, target: Array, problem: Problem, settings: Settings) -> Array:
+    """(m,) log thresholds near x at which no area exceeds its target, as far as there are any.
+
+    The nearest threshold that meets the target with the ties at x, again and again: the ties hardly change.
+    """
     low, high = log_bounds(problem)
     aim = target * (1.0 - MARGIN)
-    offsets = jnp.concatenate([-(jnp.geomspace(1e-10, 0.3, 24)), jnp.zeros(1), jnp.geomspace(1e-10, 0.3, 24)])[:, None]
+    steps = jnp.geomspace(1e-10, 0.3, 24)
+    offsets = jnp.concatenate([-steps, jnp.zeros(1), steps])[:, None]
 
     def step(_, x):
         evaluation = evaluate(x, problem, settings)
@@ -135,63 +138,74 @@ def settle(x: Array, target: Array, problem: Problem, settings: Settings) -> Fou
         near = jnp.clip(x + offsets, low, high)
         terms, _ = local_terms(*estimates_on(near, problem, settings), context, problem, settings)
         good = terms <= aim
-        # The nearest threshold that meets the target; trimming less only if that is how rho falls.
+        # Trimming less only if that is how rho falls.
         distance = jnp.where(good, jnp.abs(near - x) + 1e-14 * (near > x), jnp.inf)
         nearest = jnp.where(jnp.any(good, axis=0), jnp.argmin(distance, axis=0), jnp.argmin(terms, axis=0))
-        moved = pick(near, nearest)
-        return jnp.where(evaluation.terms <= aim, x, moved)
+        end = pick(near, nearest)
 
-    x = jax.lax.fori_loop(0, 6, step, x)
-    evaluation = evaluate(x, problem, settings)
-    return Found(x, evaluation, excess_of(evaluation, target))
+        def halve(_, bounds):
+            outside, inside = bounds
+            middle = 0.5 * (outside + inside)
+            terms, _ = local_terms(*local_estimates(middle, problem, settings), context, problem, settings)
+            return jnp.where(terms <= aim, outside, middle), jnp.where(terms <= aim, middle, inside)
+
+        _, end = jax.lax.fori_loop(0, 30, halve, (x, end))
+        return jnp.where(evaluation.terms <= aim, x, end)
+
+    return jax.lax.fori_loop(0, 6, step, x)
 
 
 @partial(jax.jit, static_argnames=("settings", "outer", "inner"))
 def search_by_gradient(
     start: Array, target: Array, problem: Problem, settings: Settings, outer: int = 6, inner: int = 40
-) -> Found:
-    """Minimise the objective over all log thresholds at once by an augmented Lagrangian with Adam (optax).
+) -> Array:
+    """(m,) log thresholds that minimise the objective by an augmented Lagrangian with Adam (optax), all areas at once.
 
     The constraints are log(term / target) <= 0, one an area. Gradients see how one area's cap moves the model variance
-    and with it every other area. What comes out is settled onto the target; a penalty alone leaves areas above it.
+    and with it every other area. The result is to be settled: a penalty alone leaves areas above the target.
     """
     low, high = log_bounds(problem)
-    reference = jax.lax.stop_gradient(evaluate(start, problem, settings).objective)
     m = start.shape[0]
 
-    def lagrangian(x: Array, multiplier: Array, stiffness: Array) -> tuple[Array, Array]:
+    def lagrangian(x: Array, multiplier: Array, stiffness: Array, reference: Array) -> tuple[Array, tuple[Array, Array]]:
         evaluation = evaluate(jnp.clip(x, low, high), problem, settings)
         g = jnp.log(jnp.where(jnp.isfinite(evaluation.terms), evaluation.terms, 1e30) / (target * (1.0 - MARGIN)))
         push = jnp.maximum(multiplier + stiffness * g, 0.0)
         value = m * evaluation.objective / reference + jnp.sum(push**2 - multiplier**2) / (2.0 * stiffness)
-        return value, g
+        return value, (g, evaluation.objective)
 
     gradient = jax.grad(lagrangian, has_aux=True)
     total = outer * inner
     optimiser = optax.adam(optax.exponential_decay(0.03, total, 1e-3))
 
-    def inner_step(_, state):
-        x, opt_state, multiplier, stiffness = state
-        slope, _ = gradient(x, multiplier, stiffness)
+    def step(i, state):
+        x, opt_state, multiplier, stiffness, reference = state
+        slope, (g, objective) = gradient(x, multiplier, stiffness, reference)
+        reference = jnp.where(i == 0, objective, reference)
         slope = jnp.where(jnp.isfinite(slope), slope, 0.0)
         update, opt_state = optimiser.update(slope, opt_state)
-        return jnp.clip(x + update, low, high), opt_state, multiplier, stiffness
+        renew = (i + 1) % inner == 0
+        multiplier = jnp.where(renew, jnp.maximum(multiplier + stiffness * g, 0.0), multiplier)
+        stiffness = jnp.where(renew, 1.5 * stiffness, stiffness)
+        return jnp.clip(x + update, low, high), opt_state, multiplier, stiffness, reference
 
-    def outer_step(_, state):
-        x, opt_state, multiplier, stiffness = jax.lax.fori_loop(0, inner, inner_step, state)
-        _, g = lagrangian(x, multiplier, stiffness)
-        return x, opt_state, jnp.maximum(multiplier + stiffness * g, 0.0), stiffness * 1.5
+    scale = jnp.sum(problem.emphasis * problem.sampling_variance)
+    state = (start, optimiser.init(start), jnp.zeros(m), jnp.asarray(10.0), scale)
+    return jax.lax.fori_loop(0, total, step, state)[0]
 
-    state = (start, optimiser.init(start), jnp.zeros(m), jnp.asarray(10.0))
-    x, *_ = jax.lax.fori_loop(0, outer, outer_step, state)
-    return settle(jnp.clip(x, low, high), target, problem, settings)
+
+@partial(jax.jit, static_argnames="settings")
+def found_at(x: Array, target: Array, problem: Problem, settings: Settings) -> Found:
+    """The full evaluation at x against the target."""
+    evaluation = evaluate(x, problem, settings)
+    return Found(x, evaluation, excess_of(evaluation, target))
 
 
 @partial(jax.jit, static_argnames=("settings", "sweeps"))
 def search_by_coordinate(
     start: Array, target: Array, grid: Array, problem: Problem, settings: Settings, sweeps: int = 3
-) -> Found:
-    """One area at a time over its whole grid with a full refit at every point, for few areas.
+) -> Array:
+    """(m,) log thresholds: one area at a time over its whole grid with a full refit at every point, for few areas.
 
     With a handful of areas each one's cap moves the model variance, so the ties may not be taken as fixed.
     """
@@ -208,9 +222,7 @@ def search_by_coordinate(
         loss = _loss(points, target, problem, settings)
         return points[jnp.argmin(loss)]
 
-    x = jax.lax.fori_loop(0, sweeps * m, step, start)
-    evaluation = evaluate(x, problem, settings)
-    return Found(x, evaluation, excess_of(evaluation, target * (1.0 - MARGIN)))
+    return jax.lax.fori_loop(0, sweeps * m, step, start)
 
 
 @partial(jax.jit, static_argnames=("settings", "keep", "points"))
@@ -266,5 +278,3 @@ def best_of(found: list[Found]) -> Found:
             best = other
     return best
 
-
-Values = Any

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from plrv import plrv_problems as faults
 from plrv.plrv_problems import problem
 
 from fhjax.errors import InputError
+from fhjax.plrv import faults
 from fhjax.plrv.check import _chunk, check
 from fhjax.plrv.streaming import chunk_rows, stream_kernel
 from fhjax.release.draws import draw_kernel
