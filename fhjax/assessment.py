@@ -125,7 +125,7 @@ def _has_constant_column(X: npt.ArrayLike | None) -> bool:
 def default_delta(direct: DirectEstimates) -> float:
     """The largest power of ten that is not above 1 / records: the convention behind the paper's 1e-7 and 1e-5."""
     if direct.num_records is None:
-        raise InputError("delta has no default here, because the number of records is not known: give delta.")
+        raise InputError("delta has no default here, because the number of records is not known: give delta, or n.")
     records = int(np.sum(direct.num_records))
     exponent = len(str(records - 1)) if records > 1 else 1
     return float(f"1e-{exponent}")

@@ -86,4 +86,4 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
     return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")
 
 
-_SINGULAR = {"have": "has", "are": "is", "do": "does", "hold": "holds", "lie": "lies"}
+_SINGULAR = {"have": "has", "are": "is", "do": "does", "hold": "holds", "lie": "lies", "occur": "occurs", "appear": "appears"}

@@ -54,6 +54,7 @@ def direct_table(direct: DirectEstimates) -> pd.DataFrame:
         "y": direct.y,
         "sampling_variance": direct.sampling_variance,
         "sensitivity": direct.sensitivity,
+        "privacy_unit": [direct.privacy_unit] * len(direct.labels),
     }
     table = pd.DataFrame({name: values for name, values in columns.items() if values is not None})
     table["flags"] = [";".join(flag for flag, mask in direct.flags.items() if mask[i]) for i in range(len(table))]

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         data,
         posterior(data, given(data, model_variance)),
         direct.sensitivity,
+        privacy_unit=direct.privacy_unit,
         model_variance_source="estimated" if args.fit else "public",
     )
     delta = args.delta if args.delta is not None else default_delta(direct)

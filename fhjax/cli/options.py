@@ -130,6 +130,19 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
         help=f"largest change of y from one privacy unit, instead of --max-weight and --weight-total{default}",
     )
     parser.set_defaults(default_sensitivity=sensitivity)
+    if sensitivity:  # the other verbs have no survey options, where these two are
+        columns.add_argument(
+            "--unit",
+            metavar="NAME",
+            help="what the sensitivity protects, such as the household (default: as the column privacy_unit says)",
+        )
+        columns.add_argument(
+            "--bounds",
+            nargs=2,
+            type=float,
+            metavar=("LO", "HI"),
+            help="declared bounds of one record's outcome, with --max-weight and --weight-total (default: 0 1)",
+        )
     columns.add_argument(
         "--variance-source",
         choices=("estimated", "public"),
@@ -292,6 +305,7 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
         weight_total=args.weight_total,
         sensitivity=sensitivity,
         outcome_range=(bounds[1] - bounds[0]) if bounds else 1.0,
+        privacy_unit=args.unit,
         zero_variance=args.zero_variance,
         variance_source=args.variance_source,
         **text_options(args),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fhjax.errors import InputError, complain
+from fhjax.errors import InputError, complain, first_few
 from fhjax.records import DirectEstimates, Labels
 from fhjax.survey.area_table import read_area_table, refuse_undefined
 
@@ -25,7 +26,7 @@ def read_area_level(
     outcome_range: float = 1.0,
     zero_variance: str = "error",
     variance_source: str = "estimated",
-    privacy_unit: str = "record",
+    privacy_unit: str | None = None,
     **options: Any,
 ) -> DirectEstimates:
     """Direct estimates and design variances that somebody already has, one row an area; returned in label order.
@@ -52,12 +53,14 @@ def read_area_level(
     variance_source
         ``"estimated"`` from the same confidential data, or ``"public"``.
     privacy_unit
-        ``"record"`` or what the unit of the sensitivity is.
+        What the sensitivity protects: ``"record"``, or the name of a larger unit such as a household. None takes it
+        from the column ``privacy_unit`` where the table has one, as ``fhjax direct`` writes it, else ``"record"``.
 
     Raises
     ------
     InputError
-        Repeated areas; missing, infinite or negative numbers, by area; neither a sensitivity nor both weights.
+        Repeated areas; missing, infinite or negative numbers, by area; neither a sensitivity nor both weights;
+        estimates that spread over more than the outcome range.
 
     Example
     -------
@@ -67,6 +70,11 @@ def read_area_level(
     >>> direct.sensitivity.tolist()
     [0.01, 0.03]
     """
+    if zero_variance == "gvf":
+        raise InputError(
+            "zero_variance='gvf' needs the records: a generalised variance function cannot be fitted to given direct "
+            "estimates. Choose 'exclude' or 'keep', or give these areas a variance."
+        )
     if zero_variance not in ("error", "exclude", "keep"):
         raise InputError(f"zero_variance must be 'error', 'exclude' or 'keep', not {zero_variance!r}.")
     if variance_source not in ("estimated", "public"):
@@ -88,7 +96,7 @@ def read_area_level(
         "n": n,
     }
     numbers = {key: text for key, text in given.items() if text is not None}
-    table = read_area_table(source, area=area, numbers=numbers, **options)
+    table = read_area_table(source, area=area, numbers=numbers, optional_texts=("privacy_unit",), **options)
     labels, values = table.labels, dict(table.values)
     for key, text in numbers.items():
         refuse_undefined(values[key], labels, f"{key.replace('_', ' ')} {text!r}")
@@ -98,9 +106,16 @@ def read_area_level(
     for key in ("sensitivity", "max_weight", "weight_total", "n"):
         low = labels.where(values[key] <= 0) if key in values else []
         if low:
-            raise complain(f"have a {key.replace('_', ' ')} ({numbers[key]}) of 0 or less", low, "Correct it.")
+            what = {"n": "number of records"}.get(key, key.replace("_", " "))
+            raise complain(f"have a {what} ({numbers[key]}) of 0 or less", low, "Correct it.")
+    if n is not None and (broken := labels.where(values["n"] != np.rint(values["n"]))):
+        raise complain(
+            f"have a number of records ({n}) that is not whole", broken, "Give the count, not an effective sample size."
+        )
     if from_weights and (above := labels.where(values["max_weight"] > values["weight_total"])):
         raise complain("have a largest weight above their sum of weights", above, "The columns may be exchanged.")
+    if from_weights and sensitivity is None:
+        _refuse_narrow_range(values["y"], outcome_range, y)
     if sensitivity is None:
         values["sensitivity"] = outcome_range * values["max_weight"] / values["weight_total"]
     zero = values["sampling_variance"] == 0
@@ -128,7 +143,7 @@ def read_area_level(
         flags=flags,
         excluded=excluded,
         outcome_range=float(outcome_range) if from_weights else float("nan"),
-        privacy_unit=privacy_unit,
+        privacy_unit=privacy_unit or _privacy_unit(table.texts.get("privacy_unit", ())),
         estimator="given",
         variance_method="given",
         variance_source=variance_source,
@@ -138,3 +153,24 @@ def read_area_level(
             *table.notes,
         ),
     )
+
+
+def _refuse_narrow_range(estimates: npt.NDArray[np.float64], outcome_range: float, y: str) -> None:
+    """Means of outcomes within [lo, hi] cannot differ by more than hi - lo, nor a yes/no mean leave [0, 1]."""
+    low, high = float(estimates.min()), float(estimates.max())
+    outside = outcome_range == 1.0 and (low < 0.0 or high > 1.0)
+    if outside or high - low > outcome_range * (1.0 + 1e-9):
+        raise InputError(
+            f"The estimates {y!r} run from {low:g} to {high:g}, which an outcome of range {outcome_range:g} cannot "
+            "give, so the sensitivity would be understated. Declare bounds=(lo, hi), the least and the largest value "
+            "any respondent could have, or give the sensitivity itself."
+        )
+
+
+def _privacy_unit(column: Sequence[str | None]) -> str:
+    units = {unit or "record" for unit in column} or {"record"}
+    if len(units) > 1:
+        raise InputError(
+            f"The column privacy_unit names several units: {first_few(sorted(units))}. One report protects one unit."
+        )
+    return units.pop()

@@ -25,6 +25,7 @@ class AreaTable:
 
     labels: Labels
     values: dict[str, FloatArray]  # key -> (rows,), nan where the file has nothing
+    texts: dict[str, tuple[str | None, ...]]  # optional text columns that the file has
     files: tuple[SourceFile, ...]
     notes: tuple[str, ...]
 
@@ -35,6 +36,7 @@ def read_area_table(
     area: str | Sequence[str],
     numbers: dict[str, str],
     role: str | None = None,
+    optional_texts: Sequence[str] = (),
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -43,6 +45,7 @@ def read_area_table(
 
     ``numbers`` maps a key to the column or expression, as in ``{"sampling_variance": "se * se"}``. Area codes are text
     and joined by ``|`` when several columns hold them. Messages call the numbers ``role``, or by their keys.
+    ``optional_texts`` are text columns that are read when the file has them.
 
     Raises
     ------
@@ -58,6 +61,8 @@ def read_area_table(
     roles |= {
         inner: parse_role(numbers[key], origin.columns, role or key.replace("_", " ")) for inner, key in keys.items()
     }
+    words = {f"text_{i}": name for i, name in enumerate(optional_texts) if name in origin.columns}
+    roles |= {inner: parse_role(name, origin.columns, name.replace("_", " ")) for inner, name in words.items()}
     raw: Any = evaluate(origin, roles)
     names = {word(key): role.text for key, role in roles.items()}
     with engine_errors(names):
@@ -65,6 +70,7 @@ def read_area_table(
         floating = {key: ("area", text) for key, text in texts.items() if kinds[key].is_floating()}
         checks.check_whole(raw, floating)
         chosen = {key: code(raw, key) for key in texts} | {key: number(raw, key, roles[key]) for key in keys}
+        chosen |= {inner: raw[inner].cast("string") for inner in words}
         frame = to_frame(raw.select(**chosen))
     if not len(frame):
         raise InputError("The table of areas has no rows.")
@@ -78,7 +84,10 @@ def read_area_table(
     order = np.argsort(joined.to_numpy(dtype=str), kind="stable")
     frame, joined = frame.iloc[order], joined.iloc[order]
     values = {key: frame[inner].to_numpy(dtype=np.float64, na_value=np.nan) for inner, key in keys.items()}
-    return AreaTable(Labels(joined), values, origin.files, tuple(origin.notes))
+    found = {
+        name: tuple(frame[inner].astype(object).where(frame[inner].notna(), None)) for inner, name in words.items()
+    }
+    return AreaTable(Labels(joined), values, found, origin.files, tuple(origin.notes))
 
 
 def rows_of(table: AreaTable, labels: Sequence[str], what: str) -> npt.NDArray[np.intp]:

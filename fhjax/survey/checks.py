@@ -158,8 +158,9 @@ def check_codes(frame: Any, parts: Sequence[str], area: Sequence[str], total: in
         blank = codes.isna() | (codes.astype("string").fillna("").str.strip() == "")
         if blank.any():
             count = int(frame.loc[blank, "records"].sum())
+            verb = "has" if count == 1 else "have"
             raise InputError(
-                f"{count:,} of {total:,} records have no area code ({name}). Every record belongs to an area; a filter "
+                f"{count:,} of {total:,} records {verb} no area code ({name}). Every record belongs to an area; a filter "
                 f"(where={name + ' IS NOT NULL'!r}, or trim({name}) <> '' for blanks) drops those without."
             )
         refuse_float_like(codes, frame["records"], name, "area")

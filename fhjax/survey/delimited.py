@@ -110,11 +110,17 @@ def not_numeric(
     texts = [str(example) for example in examples]
     if decimal != "," and any(_THOUSANDS.match(text) for text in texts):
         way = (
-            "If the comma separates thousands, write the numbers without it; if it is the decimal sign, "
-            "pass decimal=','."
+            "If the comma separates thousands, write the numbers without it or as the expression "
+            f"CAST(replace({column}, ',', '') AS DOUBLE); if it is the decimal sign, pass decimal=','."
         )
     elif decimal != "," and any(_DECIMAL_COMMA.match(text) for text in texts):
         way = "These look like decimal commas: pass decimal=','."
+    elif role == "outcome":
+        way = (
+            "If it is a yes/no answer, make it an expression that is true or false, such as "
+            f"{column} = {literal(texts[-1] if texts else 'Yes')}; otherwise correct the values, or make them numbers "
+            "or missing with TRY_CAST(... AS DOUBLE)."
+        )
     else:
         way = (
             "Correct the values, or make them numbers or missing with an SQL expression, e.g. TRY_CAST(... AS DOUBLE)."

@@ -159,7 +159,8 @@ def open_survey(
             f"The outcome {outcome!r} is not yes/no, so bounds=(lo, hi) must be declared: the least and the largest "
             f"value any respondent could have. In this file it runs from {summary.outcome_min:g} to "
             f"{summary.outcome_max:g}, but the data's own extremes are not bounds: they would give away the most "
-            "extreme respondent and say nothing of a neighbouring data set."
+            "extreme respondent and say nothing of a neighbouring data set. If these are codes of answers, make the "
+            f"outcome an expression that is true or false, such as '{outcome} = 1'."
         )
     others = [key for key in records.columns if key not in areas]
     table = records.select(area=checks.joined([records[key] for key in areas]), **{key: records[key] for key in others})
@@ -188,7 +189,7 @@ def wanted_columns(roles: dict[str, Role]) -> list[Wanted]:
     strength = {"code": 2, "number": 1, "free": 0}
     for key, role in roles.items():
         kind: Kind = "free"
-        if key.startswith("area") or key in ("stratum", "psu", "unit"):
+        if key.startswith(("area", "text_")) or key in ("stratum", "psu", "unit"):
             kind = "code"
         elif role.column is not None and (key.startswith("rep_") or key == "weight" or key.startswith("number_")):
             kind = "number"
@@ -211,8 +212,15 @@ def evaluate(origin: Source, roles: dict[str, Role]) -> ibis.Table:
             try:
                 view.sql(f"SELECT {sql} FROM fhjax_records", dialect="duckdb").schema()
             except Exception as error:  # each backend has its own exceptions for SQL it cannot type
+                why = str(error).splitlines()[0].rstrip(".") + "."
+                hint = (
+                    " Codes are text here: compare them with text in single quotes, as in area = '001', or make them "
+                    "numbers with CAST(... AS BIGINT)."
+                    if "VARCHAR" in why
+                    else ""
+                )
                 raise InputError(
-                    f"The {roles[key].name} {roles[key].text!r} cannot be evaluated: {str(error).splitlines()[0]}"
+                    f"The {roles[key].name} {roles[key].text!r} cannot be evaluated: {why}{hint}"
                 ) from error
         table = view.sql(f"SELECT *, {', '.join(added.values())} FROM fhjax_records", dialect="duckdb")
     return table.select(**{key: table[role.column or f"fhjax_{key}"] for key, role in roles.items()})

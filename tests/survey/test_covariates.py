@@ -45,7 +45,7 @@ def test_several_area_columns_are_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("frame", "options", "message"),
     [
-        (table(area=["10", "10", "01", "02"]), {}, r"1 area occur more than once: '10'\. Keep one row"),
+        (table(area=["10", "10", "01", "02"]), {}, r"1 area occurs more than once: '10'\. Keep one row"),
         (
             table(area=["10", "2", "1", "99"]),
             {},
@@ -59,7 +59,7 @@ def test_several_area_columns_are_joined(tmp_path: Path) -> None:
         (table(), {"columns": ["rent", "rent"]}, r"listed more than once: 'rent'"),
         (table(), {"columns": []}, "No covariate is named"),
         (table(area=["10.0", "2.0", "1.0", "9.0"]), {}, r"4 area codes in 'area' \(4 records\) look like numbers"),
-        (table(area=["10", None, "01", "02"]), {}, r"1 of 4 records have no area code"),
+        (table(area=["10", None, "01", "02"]), {}, r"1 of 4 records has no area code"),
         (table().iloc[:0], {}, "no rows"),
     ],
 )
@@ -85,7 +85,7 @@ def test_population() -> None:
             read_population(table(pop=column), area="area", column="pop")
     with pytest.raises(InputError, match="1 area of the survey have no population: '77'"):
         read_population(table(), area="area", column="pop", labels=["01", "77"])
-    with pytest.raises(InputError, match="occur more than once"):
+    with pytest.raises(InputError, match="occurs? more than once"):
         read_population(table(area="01"), area="area", column="pop")
 
 
@@ -147,7 +147,7 @@ def test_zero_sampling_variances() -> None:
         ({"v": [1e-4, np.inf]}, {}, r"1 area has an infinite value of sampling variance 'v': 'a'"),
         ({"v": [1e-4, -1.0]}, {}, r"1 area has a negative sampling variance \(v\): 'a'"),
         ({"y": [None, 0.1]}, {}, r"1 area has a missing value of y 'y': 'b'"),
-        ({"area": ["a", "a"]}, {}, r"1 area occur more than once: 'a'"),
+        ({"area": ["a", "a"]}, {}, r"1 area occurs more than once: 'a'"),
         ({"w": [0, 1]}, {}, r"1 area has a weight total \(w\) of 0 or less: 'b'"),
         ({"wmax": [5, 301]}, {}, r"1 area has a largest weight above their sum of weights: 'a'"),
         ({}, {"weight_total": None}, "sensitivity of an estimate cannot be known from its variance"),

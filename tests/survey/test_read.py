@@ -194,7 +194,7 @@ def test_area_codes() -> None:
     refuses(
         r"area column 'area' holds 1 numbers that are not whole, for example '1.5'", people(area=[1.5, 1, 2, 2, 3, 3])
     )
-    refuses(r"1 of 6 records have no area code", people(area=[None, 1, 2, 2, 3, 3]))
+    refuses(r"1 of 6 records has no area code", people(area=[None, 1, 2, 2, 3, 3]))
     survey = read(people(area=[1, 1, 2, 2, 3, 3]))
     assert "The area codes 'area' are stored as numbers, so they have no leading zeros." in survey.notes
     refuses("Name at least one area column", area=[])
