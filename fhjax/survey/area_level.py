@@ -31,44 +31,33 @@ def read_area_level(
 ) -> DirectEstimates:
     """Direct estimates and design variances that somebody already has, one row an area; returned in label order.
 
-    Parameters
-    ----------
-    source, area
-        As in :func:`fhjax.survey.read.open_survey`.
-    y, sampling_variance
-        Columns or SQL expressions: the estimate in outcome units and its design variance in squared units. From
-        standard errors write ``"se * se"``.
-    sensitivity
-        Largest change of y from one privacy unit, in outcome units. If not given it is
-        ``outcome_range * max_weight / weight_total`` (MATHS section 2).
-    max_weight, weight_total
-        Largest weight of one privacy unit in the area, and the area's sum of weights.
-    n
-        Records of the area, for the report.
-    outcome_range
-        R = hi - lo of one respondent's outcome, in outcome units.
-    zero_variance
-        What to do with a design variance of 0: ``"error"``, ``"exclude"`` the area (named in ``excluded``), or
-        ``"keep"`` it, whose guarantee is infinite.
-    variance_source
-        ``"estimated"`` from the same confidential data, or ``"public"``.
-    privacy_unit
-        What the sensitivity protects: ``"record"``, or the name of a larger unit such as a household. None takes it
-        from the column ``privacy_unit`` where the table has one, as ``fhjax direct`` writes it, else ``"record"``.
+    Args:
+        source, area: As in :func:`fhjax.survey.read.open_survey`.
+        y, sampling_variance: Columns or SQL expressions: the estimate in outcome units and its design variance in
+            squared units. From standard errors write ``"se * se"``.
+        sensitivity: Largest change of y from one privacy unit, in outcome units. If not given it is ``outcome_range *
+            max_weight / weight_total`` (MATHS section 2).
+        max_weight, weight_total: Largest weight of one privacy unit in the area, and the area's sum of weights.
+        n: Records of the area, for the report.
+        outcome_range: R = hi - lo of one respondent's outcome, in outcome units.
+        zero_variance: What to do with a design variance of 0: ``"error"``, ``"exclude"`` the area (named in
+            ``excluded``), or ``"keep"`` it, whose guarantee is infinite.
+        variance_source: ``"estimated"`` from the same confidential data, or ``"public"``.
+        privacy_unit: What the sensitivity protects: ``"record"``, or the name of a larger unit such as a household.
+            None takes it from the column ``privacy_unit`` where the table has one, as ``fhjax direct`` writes it, else
+            ``"record"``.
 
-    Raises
-    ------
-    InputError
-        Repeated areas; missing, infinite or negative numbers, by area; neither a sensitivity nor both weights;
-        estimates that spread over more than the outcome range.
+    Raises:
+        InputError: Repeated areas; missing, infinite or negative numbers, by area; neither a sensitivity nor both
+            weights; estimates that spread over more than the outcome range.
 
-    Example
-    -------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"area": ["a", "b"], "y": [0.1, 0.2], "v": [1e-4, 4e-4], "wmax": [5, 9], "w": [500, 300]})
-    >>> direct = read_area_level(table, area="area", y="y", sampling_variance="v", max_weight="wmax", weight_total="w")
-    >>> direct.sensitivity.tolist()
-    [0.01, 0.03]
+    Example:
+        >>> import pandas as pd
+        >>> columns = {"area": ["a", "b"], "y": [0.1, 0.2], "v": [1e-4, 4e-4], "wmax": [5, 9], "w": [500, 300]}
+        >>> direct = read_area_level(pd.DataFrame(columns), area="area", y="y", sampling_variance="v",
+        ...                          max_weight="wmax", weight_total="w")
+        >>> direct.sensitivity.tolist()
+        [0.01, 0.03]
     """
     if zero_variance == "gvf":
         raise InputError(

@@ -47,10 +47,8 @@ def read_area_table(
     and joined by ``|`` when several columns hold them. Messages call the numbers ``role``, or by their keys.
     ``optional_texts`` are text columns that are read when the file has them.
 
-    Raises
-    ------
-    InputError
-        Unknown columns, text where a number is needed, blank, float-like or repeated area codes, no row.
+    Raises:
+        InputError: Unknown columns, text where a number is needed, blank, float-like or repeated area codes, no row.
     """
     origin = open_source(source, delimiter=delimiter, decimal=decimal, encoding=encoding)
     texts = {f"area_{i}": name for i, name in enumerate(as_names(area), 1)}

@@ -78,21 +78,15 @@ def check_records(
 ) -> Summary:
     """Look at all records and refuse the first kind of bad input.
 
-    Parameters
-    ----------
-    table
-        Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum, psu,
-        unit and rep_1, rep_2, ...
-    area, names
-        What the user calls the area columns, and the other roles.
-    bounds
-        Declared bounds of the outcome, or None when none were declared.
+    Args:
+        table: Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum,
+            psu, unit and rep_1, rep_2, ...
+        area, names: What the user calls the area columns, and the other roles.
+        bounds: Declared bounds of the outcome, or None when none were declared.
 
-    Raises
-    ------
-    InputError
-        No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata, PSUs or
-        units; no observed outcome; outcomes outside the declared bounds.
+    Raises:
+        InputError: No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata,
+            PSUs or units; no observed outcome; outcomes outside the declared bounds.
     """
     frame = by_area(table, parts, bounds)
     total = int(frame["records"].sum()) if len(frame) else 0
@@ -160,8 +154,8 @@ def check_codes(frame: Any, parts: Sequence[str], area: Sequence[str], total: in
             count = int(frame.loc[blank, "records"].sum())
             verb = "has" if count == 1 else "have"
             raise InputError(
-                f"{count:,} of {total:,} records {verb} no area code ({name}). Every record belongs to an area; a filter "
-                f"(where={name + ' IS NOT NULL'!r}, or trim({name}) <> '' for blanks) drops those without."
+                f"{count:,} of {total:,} records {verb} no area code ({name}). Every record belongs to an area; a "
+                f"filter (where={name + ' IS NOT NULL'!r}, or trim({name}) <> '' for blanks) drops those without."
             )
         refuse_float_like(codes, frame["records"], name, "area")
         if len(parts) > 1 and (bars := codes[codes.str.contains("|", regex=False)]).size:

@@ -43,37 +43,26 @@ def read_covariates(
 ) -> Covariates:
     """Area covariates in the order of the survey's areas.
 
-    Parameters
-    ----------
-    source
-        As in :func:`fhjax.survey.read.open_survey`.
-    area
-        The column (or columns) of area codes, text like the survey's.
-    columns
-        Covariate columns or SQL expressions, e.g. ``["share_rent", "ln(pop)"]``.
-    labels
-        The m areas, in the order wanted.
-    options
-        ``delimiter``, ``decimal``, ``encoding`` of a text file.
+    Args:
+        source: As in :func:`fhjax.survey.read.open_survey`.
+        area: The column (or columns) of area codes, text like the survey's.
+        columns: Covariate columns or SQL expressions, e.g. ``["share_rent", "ln(pop)"]``.
+        labels: The m areas, in the order wanted.
+        options: ``delimiter``, ``decimal``, ``encoding`` of a text file.
 
-    Returns
-    -------
-    Covariates
-        Unpacks as ``X, columns``.
+    Returns:
+        Covariates: Unpacks as ``X, columns``.
 
-    Raises
-    ------
-    InputError
-        Repeated areas, areas without covariates, missing or infinite values, text, or a constant column, which
-        the model's intercept already is. Collinearity is judged by the model.
+    Raises:
+        InputError: Repeated areas, areas without covariates, missing or infinite values, text, or a constant column,
+            which the model's intercept already is. Collinearity is judged by the model.
 
-    Example
-    -------
-    >>> import pandas as pd
-    >>> table = pd.DataFrame({"area": ["02", "01", "03"], "rent": [0.5, 0.25, 1.0]})
-    >>> found = read_covariates(table, area="area", columns="rent", labels=["01", "02"])
-    >>> found.X.tolist(), found.columns, found.extra_areas
-    ([[0.25], [0.5]], ('rent',), ('03',))
+    Example:
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"area": ["02", "01", "03"], "rent": [0.5, 0.25, 1.0]})
+        >>> found = read_covariates(table, area="area", columns="rent", labels=["01", "02"])
+        >>> found.X.tolist(), found.columns, found.extra_areas
+        ([[0.25], [0.5]], ('rent',), ('03',))
     """
     names = as_names(columns)
     repeated = [name for name in dict.fromkeys(names) if names.count(name) > 1]
@@ -106,16 +95,13 @@ def read_population(
 
     With ``labels`` only those areas are returned, in that order; otherwise all, in label order.
 
-    Raises
-    ------
-    InputError
-        Repeated areas, areas of ``labels`` without a row, sizes that are missing, infinite or not above 0.
+    Raises:
+        InputError: Repeated areas, areas of ``labels`` without a row, sizes that are missing, infinite or not above 0.
 
-    Example
-    -------
-    >>> import pandas as pd
-    >>> read_population(pd.DataFrame({"area": ["a", "b"], "N": [10, 20]}), area="area", column="N")
-    {'a': 10.0, 'b': 20.0}
+    Example:
+        >>> import pandas as pd
+        >>> read_population(pd.DataFrame({"area": ["a", "b"], "N": [10, 20]}), area="area", column="N")
+        {'a': 10.0, 'b': 20.0}
     """
     table = read_area_table(source, area=area, numbers={"population": column}, **options)
     wanted = table.labels if labels is None else Labels(labels)
@@ -130,15 +116,12 @@ def read_population(
 def read_numbers(source: Any) -> FloatArray:
     """Numbers from a text file with one a row (a first line of words is a header), or from a sequence.
 
-    Raises
-    ------
-    InputError
-        No number, or a row that is not one finite number (its line is named).
+    Raises:
+        InputError: No number, or a row that is not one finite number (its line is named).
 
-    Example
-    -------
-    >>> read_numbers([0.5, 0.25]).tolist()
-    [0.5, 0.25]
+    Example:
+        >>> read_numbers([0.5, 0.25]).tolist()
+        [0.5, 0.25]
     """
     if isinstance(source, (str, os.PathLike)):
         try:

@@ -16,15 +16,12 @@ def example(name: str) -> Path:
     ``nhanes0910_cholesterol``: NHANES 2009-2010 (public domain), high cholesterol by race, age group and sex, with
     strata, PSUs and examination weights.
 
-    Raises
-    ------
-    InputError
-        For any other name.
+    Raises:
+        InputError: For any other name.
 
-    Example
-    -------
-    >>> example("nhanes0910_cholesterol").name
-    'nhanes0910_cholesterol.csv.gz'
+    Example:
+        >>> example("nhanes0910_cholesterol").name
+        'nhanes0910_cholesterol.csv.gz'
     """
     if name not in EXAMPLES:
         raise InputError(f"There is no example {name!r}. There is {', '.join(map(repr, EXAMPLES))}.")

@@ -184,16 +184,13 @@ def open_source(
 ) -> Source:
     """Find out what ``source`` is.
 
-    Parameters
-    ----------
-    source
-        A path, ``"example:NAME"``, a glob such as ``"part*.csv"``, a list of these; a pandas DataFrame or Arrow table;
-        or an Ibis table of any backend.
+    Args:
+        source: A path, ``"example:NAME"``, a glob such as ``"part*.csv"``, a list of these; a pandas DataFrame or Arrow
+            table; or an Ibis table of any backend.
 
-    Raises
-    ------
-    InputError
-        When it is none of these, a file does not exist or has an unknown ending, or a data frame repeats a column name.
+    Raises:
+        InputError: When it is none of these, a file does not exist or has an unknown ending, or a data frame repeats a
+            column name.
     """
     if isinstance(source, ibis.Table):
         return IbisSource(source)

@@ -72,43 +72,31 @@ def open_survey(
 ) -> Survey:
     """Open survey microdata, give its columns their roles, and refuse what cannot be meant.
 
-    Parameters
-    ----------
-    source
-        A path, a glob, ``"example:NAME"`` or a list of these (part files): CSV or TSV (plain, ``.gz``, ``.zip``),
-        Parquet, SAS, Stata, SPSS; a pandas DataFrame or Arrow table; or an Ibis table of any backend, where the work is
-        then done. Files may be larger than memory; text is staged once in the temporary
-        folder (``TMPDIR``) and deleted with the survey.
-    area
-        One or several columns of area codes; several are joined by ``|``. Codes stay text, with their leading zeros.
-    weight, outcome, where, strata, psu, unit
-        Column names, or SQL expressions of the columns of one record in DuckDB's dialect, such as ``"POVPIP < 100"``.
-        Where an input of the outcome is missing the outcome is missing: outside the universe, never 0. ``where`` keeps
-        the records for which it is true and drops the others before the design. ``unit`` names the privacy unit
-        (household) when it is larger than a record.
-    replicates
-        ``"PWGTP1..PWGTP80"``, ``"pwgtp*"`` or a list of columns.
-    bounds
-        (lo, hi) of one record's outcome in outcome units, true for every possible respondent. Needed unless the outcome
-        is a yes/no expression or a column of only 0 and 1, whose bounds are (0, 1).
-    delimiter, decimal, encoding
-        For text files. The delimiter is found by itself; ``decimal=","`` and ``encoding="cp1252"`` must be said.
+    Args:
+        source: A path, a glob, ``"example:NAME"`` or a list of these (part files): CSV or TSV (plain, ``.gz``,
+            ``.zip``), Parquet, SAS, Stata, SPSS; a pandas DataFrame or Arrow table; or an Ibis table of any backend,
+            where the work is then done. Files may be larger than memory; text is staged once in the temporary folder
+            (``TMPDIR``) and deleted with the survey.
+        area: One or several columns of area codes; several are joined by ``|``. Codes stay text, with their leading
+            zeros.
+        weight, outcome, where, strata, psu, unit: Column names, or SQL expressions of the columns of one record in
+            DuckDB's dialect, such as ``"POVPIP < 100"``. Where an input of the outcome is missing the outcome is
+            missing: outside the universe, never 0. ``where`` keeps the records for which it is true and drops the
+            others before the design. ``unit`` names the privacy unit (household) when it is larger than a record.
+        replicates: ``"PWGTP1..PWGTP80"``, ``"pwgtp*"`` or a list of columns.
+        bounds: (lo, hi) of one record's outcome in outcome units, true for every possible respondent. Needed unless the
+            outcome is a yes/no expression or a column of only 0 and 1, whose bounds are (0, 1).
+        delimiter, decimal, encoding: For text files. The delimiter is found by itself; ``decimal=","`` and
+            ``encoding="cp1252"`` must be said.
 
-    Returns
-    -------
-    Survey
+    Raises:
+        InputError: For every kind of bad input: what, how many, where, and the way out.
 
-    Raises
-    ------
-    InputError
-        For every kind of bad input: what, how many, where, and the way out.
-
-    Example
-    -------
-    >>> survey = open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
-    ...                      outcome="high_cholesterol", strata="stratum", psu="psu")
-    >>> survey.num_records, survey.num_missing_outcome, survey.bounds
-    (8591, 745, (0.0, 1.0))
+    Example:
+        >>> survey = open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
+        ...                      outcome="high_cholesterol", strata="stratum", psu="psu")
+        >>> survey.num_records, survey.num_missing_outcome, survey.bounds
+        (8591, 745, (0.0, 1.0))
     """
     bounds = _check_bounds(bounds)
     origin = open_source(source, delimiter=delimiter, decimal=decimal, encoding=encoding)

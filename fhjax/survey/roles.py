@@ -39,20 +39,16 @@ def near_names(name: str, columns: Iterable[str], limit: int = 3) -> list[str]:
 def find_column(name: str, columns: Sequence[str], role: str) -> tuple[str, str | None]:
     """The column called ``name``: exactly, or by the only spelling that differs in case, which is then noted.
 
-    Returns
-    -------
-    The column as the data spell it, and a note (a sentence) when the spelling differs.
+    Returns:
+        The column as the data spell it, and a note (a sentence) when the spelling differs.
 
-    Raises
-    ------
-    InputError
-        When there is no such column (near names are suggested), when two are called exactly that, or when several
-        differ only in case and none is exact.
+    Raises:
+        InputError: When there is no such column (near names are suggested), when two are called exactly that, or when
+            several differ only in case and none is exact.
 
-    Example
-    -------
-    >>> find_column("pwgtp", ["area", "PWGTP"], "weight")
-    ('PWGTP', "The weight 'pwgtp' was read from the column spelled 'PWGTP'.")
+    Example:
+        >>> find_column("pwgtp", ["area", "PWGTP"], "weight")
+        ('PWGTP', "The weight 'pwgtp' was read from the column spelled 'PWGTP'.")
     """
     exact = [column for column in columns if column == name]
     if len(exact) == 1:
@@ -89,16 +85,13 @@ class Role:
 def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
     """A column name, or an SQL expression of the columns of one record such as ``POVPIP < 100``.
 
-    Raises
-    ------
-    InputError
-        When it is neither, names an unknown column, or looks at more than one record (aggregates, window functions,
-        subqueries) or at chance (``random()``): an outcome must be a fact about one record alone.
+    Raises:
+        InputError: When it is neither, names an unknown column, or looks at more than one record (aggregates, window
+            functions, subqueries) or at chance (``random()``): an outcome must be a fact about one record alone.
 
-    Example
-    -------
-    >>> parse_role("povpip < 100", ["POVPIP"], "outcome").sql
-    '"POVPIP" < 100'
+    Example:
+        >>> parse_role("povpip < 100", ["POVPIP"], "outcome").sql
+        '"POVPIP" < 100'
     """
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"The {role} must be a column name or an SQL expression, not {text!r}.")
@@ -159,25 +152,19 @@ def replicate_columns(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The replicate weight columns that a pattern means, in the order of their numbers, and notes about them.
 
-    Parameters
-    ----------
-    pattern
-        ``"PWGTP1..PWGTP80"`` (or ``"PWGTP1-PWGTP80"``), ``"pwgtp*"`` (the name followed by a number; the main weight is
-        never among them), ``"r1, r2, r3"`` or a list of names. The case given is tried first, then any case.
-    columns
-        The columns of the data.
-    weight
-        The main weight.
+    Args:
+        pattern: ``"PWGTP1..PWGTP80"`` (or ``"PWGTP1-PWGTP80"``), ``"pwgtp*"`` (the name followed by a number; the main
+            weight is never among them), ``"r1, r2, r3"`` or a list of names. The case given is tried first, then any
+            case.
+        columns: The columns of the data.
+        weight: The main weight.
 
-    Raises
-    ------
-    InputError
-        No column fits, numbers are missing in between or occur twice, or the main weight is listed.
+    Raises:
+        InputError: No column fits, numbers are missing in between or occur twice, or the main weight is listed.
 
-    Example
-    -------
-    >>> replicate_columns("w*", ["w", "w1", "w2", "w10x"], "w")[0]
-    ('w1', 'w2')
+    Example:
+        >>> replicate_columns("w*", ["w", "w1", "w2", "w10x"], "w")[0]
+        ('w1', 'w2')
     """
     if not isinstance(pattern, str):
         return _listed(pattern, columns, weight), ()
