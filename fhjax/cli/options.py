@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from fhjax.errors import InputError
@@ -191,6 +193,17 @@ def given_of(args: argparse.Namespace, options: tuple[str, ...]) -> list[str]:
     return ["--" + name.replace("_", "-") for name in options if getattr(args, name, None) is not None]
 
 
+@contextlib.contextmanager
+def naming_columns(option: str) -> Iterator[None]:
+    """Say which option names the columns of a second file when one of them is not there."""
+    try:
+        yield
+    except InputError as error:
+        if "There is no column" not in str(error):
+            raise
+        raise InputError(f"{error} The columns of this file are named by {option}.") from error
+
+
 def text_options(args: argparse.Namespace) -> dict[str, Any]:
     return {"delimiter": args.delimiter, "decimal": args.decimal, "encoding": args.encoding}
 
@@ -264,7 +277,10 @@ def direct_from(args: argparse.Namespace, survey: Any) -> DirectEstimates:
         if args.population is None:
             raise InputError("--estimator ht needs --population FILE with the known population of every area.")
         *area, size = names(args.population_columns)
-        population = read_population(args.population, area=area, column=size, **text_options(args))
+        if not area:
+            raise InputError("--population-columns names the area column and then the population, such as area,N.")
+        with naming_columns("--population-columns AREA,N"):
+            population = read_population(args.population, area=area, column=size, **text_options(args))
     elif args.population is not None:
         raise InputError("--population is only used by --estimator ht.")
     return direct_estimates(
@@ -320,13 +336,14 @@ def covariates_from(args: argparse.Namespace, direct: DirectEstimates):
         return None, None, ()
     if args.covariates is None or not args.x:
         raise InputError("--covariates FILE and --x COL,COL go together: the file and the columns to use.")
-    covariates = read_covariates(
-        args.covariates,
-        area=names(args.covariates_area),
-        columns=args.x,
-        labels=direct.labels,
-        **text_options(args),
-    )
+    with naming_columns("--covariates-area COL and --x COL,COL"):
+        covariates = read_covariates(
+            args.covariates,
+            area=names(args.covariates_area),
+            columns=args.x,
+            labels=direct.labels,
+            **text_options(args),
+        )
     return covariates.X, covariates.columns, covariates.notes
 
 

@@ -216,14 +216,16 @@ def check_replicates(table: Any, replicates: Sequence[str], num_records: int) ->
     }
     if absent:
         raise InputError(
-            f"{len(absent)} of {len(replicates)} replicate weight columns have missing values "
+            f"{len(absent)} of {len(replicates)} replicate weight columns "
+            f"{'has' if len(absent) == 1 else 'have'} missing values "
             f"({sum(absent.values()):,} in all): {first_few(absent)}. A missing replicate weight is not a zero: "
             "correct them, or leave the records out with a filter."
         )
     strange = [name for i, name in enumerate(replicates, 1) if not math.isfinite(float(row[f"sum_{i}"]))]
     if strange:
         raise InputError(
-            f"{len(strange)} of {len(replicates)} replicate weight columns hold undefined or infinite values: "
+            f"{len(strange)} of {len(replicates)} replicate weight columns "
+            f"{'holds' if len(strange) == 1 else 'hold'} undefined or infinite values: "
             f"{first_few(strange)}. Correct them."
         )
 

@@ -138,7 +138,7 @@ def direct_estimates(
         variance_method=method.sentence + gvf,
         variance_source=variance_source,
         num_filtered=sums.num_filtered,
-        design=sums.design,
+        design=(*sums.design, *design.doubts),
     )
 
 

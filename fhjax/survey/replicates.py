@@ -151,21 +151,22 @@ def replicate_variance(estimate: Any, replicate_estimates: Any, method: Replicat
     return ((replicate_estimates - centre[..., None]) ** 2 * multiples).sum(axis=-1)
 
 
-def warn_if_spread_contradicts(sums: AreaSums, method: Replicates) -> None:
-    """Warn when the replicate weights spread too little or too much for the method that was named.
+def warn_if_spread_contradicts(sums: AreaSums, method: Replicates) -> str | None:
+    """Warn when the replicate weights spread too little or too much for the method named; the report repeats it.
 
     Every method makes sum_b multiple_b (w_b / w - 1)^2 about 1 for each record, because that is the variance it must
     give to a record drawn on its own: 1 for BRR, (1-f)^2 / (1-f)^2 for Fay, 4 times 1/4 for SDR, (R-1)/R times R/(R-1)
     for the jackknife. A wrong name is off by 4 (SDR for BRR or back) or by (1-f)^2.
     """
     if sums.replicate_deviations is None:
-        return
+        return None
     ratio = float(method.multiples(sums.num_replicates) @ sums.replicate_deviations)
     if not 0.6 <= ratio <= 1.6:  # real files of the right method lie between 0.94 and 1.24
-        warnings.warn(
+        sentence = (
             f"The replicate weights contradict the method named, {_NAMES[method.method]}: for a single record the "
             f"variance comes out as {ratio:.3g} times what it should be. Check the method, its coefficient and that "
-            "the replicate columns are weights, not multipliers.",
-            ReplicateWarning,
-            stacklevel=4,
+            "the replicate columns are weights, not multipliers."
         )
+        warnings.warn(sentence, ReplicateWarning, stacklevel=4)
+        return sentence
+    return None

@@ -31,6 +31,7 @@ class DesignVariance:
     variance: FloatArray  # (m,) outcome units squared
     degrees_of_freedom: FloatArray  # (m,)
     undefined: npt.NDArray[np.bool_]  # (m,) some replicate leaves the area without weight
+    doubts: tuple[str, ...] = ()  # sentences for the report
 
 
 def choose_method(sums: AreaSums, method: Replicates | Taylor | None) -> Replicates | Taylor:
@@ -67,6 +68,7 @@ def design_variance(
             method.
     """
     used = sums.num_records > 0
+    doubts: tuple[str, ...] = ()
     if isinstance(method, Taylor):
         variance, degrees = taylor_variance(
             sums,
@@ -76,9 +78,11 @@ def design_variance(
         )
         undefined = np.zeros(len(used), dtype=bool)
     else:
+        doubt = warn_if_spread_contradicts(sums, method)
+        doubts = () if doubt is None else (doubt,)
         variance, undefined = _by_replicates(sums, method, estimate, population, used)
         degrees = np.minimum(sums.num_replicates - 1.0, sums.num_records - 1.0)
-    return DesignVariance(_without_rounding_noise(sums, variance, estimate, population), degrees, undefined)
+    return DesignVariance(_without_rounding_noise(sums, variance, estimate, population), degrees, undefined, doubts)
 
 
 def _by_replicates(
@@ -90,7 +94,6 @@ def _by_replicates(
 ) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
     assert sums.replicate_weight_sums is not None
     assert sums.replicate_outcome_sums is not None
-    warn_if_spread_contradicts(sums, method)
     undefined = np.zeros(len(used), dtype=bool)
     if population is None:
         empty = sums.replicate_weight_sums <= 0.0

@@ -175,9 +175,9 @@ def test_replicate_weights() -> None:
     good = {"r1": [1.0] * 6, "r2": [-1.0, 0, 0, 0, 0, 0]}
     assert read(people(**good), replicates="r*").roles.replicates == ("r1", "r2")  # zero and negative ones are legal
     bad = {**good, "r2": [1.0, None, None, 0, 0, 0]}
-    refuses(r"1 of 2 replicate weight columns have missing values \(2 in all\): 'r2'", people(**bad), replicates="r*")
+    refuses(r"1 of 2 replicate weight columns has missing values \(2 in all\): 'r2'", people(**bad), replicates="r*")
     bad = {**good, "r2": [1.0, np.inf, 0, 0, 0, 0]}
-    refuses(r"1 of 2 replicate weight columns hold undefined or infinite values: 'r2'", people(**bad), replicates="r*")
+    refuses(r"1 of 2 replicate weight columns holds undefined or infinite values: 'r2'", people(**bad), replicates="r*")
     bad = {**good, "r2": ["a"] * 6}
     refuses(r"replicate weight column 'r2' is not numeric in 6 of 6 rows", people(**bad), replicates="r*")
 
