@@ -67,7 +67,7 @@ class Whitening:
     def solve(self, values: Floats) -> Floats:
         """R^-1 x (m,) -> (q,); the coefficients for a value on the regression surface."""
         if self.surface is not None:
-            return np.linalg.lstsq(self.surface, values, rcond=None)[0]
+            return np.asarray(np.linalg.lstsq(self.surface, values, rcond=None)[0], dtype=np.float64)
         scaled = values / self.scale
         if self.basis is None or self.middle is None:
             return scaled
