@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Sequence
 
 import fhjax
-from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report
+from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report, trim
 from fhjax.cli.wording import for_command_line
 from fhjax.errors import InputError, NumericalError
 
-VERBS = (report, direct, fit, guarantee, check, audit, release, doctor)
+VERBS = (report, direct, fit, guarantee, trim, check, audit, release, doctor)
 
 
 def build_parser() -> argparse.ArgumentParser:

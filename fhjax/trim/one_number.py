@@ -65,7 +65,6 @@ def search_on_line(
         bottom = jnp.min(jnp.where(used, least / scale, jnp.inf))
     low, high = jnp.log(bottom), jnp.log(jnp.maximum(top, bottom)) + 1e-9
 
-
     def values(log_numbers):
         def one(log_number):
             evaluation = evaluate(jnp.log(thresholds(jnp.exp(log_number))), problem, settings)
@@ -85,5 +84,5 @@ def search_on_line(
 
     best, _ = jax.lax.fori_loop(0, ROUNDS, refine, (best, width))
     x = jnp.log(thresholds(jnp.exp(best)))
-    evaluation = evaluate(x, problem, settings)
-    return Found(x, evaluation, excess_of(evaluation, aim)), jnp.exp(best)
+    evaluation = jax.tree.map(lambda leaf: leaf[None], evaluate(x, problem, settings))
+    return Found(x[None], evaluation, excess_of(evaluation, aim)), jnp.exp(best)

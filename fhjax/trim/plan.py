@@ -17,7 +17,7 @@ from fhjax.privacy.guarantee import guarantees
 from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
 from fhjax.trim.closed_forms import JOINTS, MODES, admissible_shares
 from fhjax.trim.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
-from fhjax.trim.evaluate import OBJECTIVES, Evaluation, Problem, Settings, evaluate, log_bounds, sums_at
+from fhjax.trim.evaluate import OBJECTIVES, Evaluation, Problem, Settings, log_bounds, sums_at
 from fhjax.trim.one_number import search_on_line
 from fhjax.trim.rules import REDISTRIBUTIONS
 from fhjax.trim.search import (
@@ -25,12 +25,12 @@ from fhjax.trim.search import (
     Found,
     best_of,
     estimates_on,
-    excess_of,
     first_grid,
     found_at,
+    look,
+    search,
     search_by_area,
     search_by_coordinate,
-    search_by_gradient,
     settle,
     starts_from_all,
 )
@@ -47,7 +47,6 @@ FEW_AREAS = 10
 #: Combinations of thresholds that are tried outright with very few areas.
 COMBINATIONS = 40_000
 
-_evaluate = jax.jit(evaluate, static_argnames="settings")
 _bounds = jax.jit(log_bounds)
 
 
@@ -55,6 +54,12 @@ _bounds = jax.jit(log_bounds)
 def _original(tables: Tables, rule: VarianceRule) -> tuple[TrimmedEstimates, TrimmedSums]:
     sums = untrimmed_sums(tables)
     return trimmed_estimates(tables, sums, rule, sums), sums
+
+
+def _at(x: jax.Array, problem: Problem, settings: Settings) -> Evaluation:
+    # Twice the same point, because searches run from two starts: one compilation serves all.
+    evaluation, _ = look(jnp.stack([x, x]), problem, settings=settings)
+    return jax.tree.map(lambda leaf: leaf[0], evaluation)
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -158,7 +163,7 @@ def trimming_problem(
         model_variance=jnp.asarray(fitted.model_variance),
         group=None if group_used is None else jnp.asarray(group_used),
     )
-    before = _evaluate(_bounds(problem)[1], problem, settings=settings)
+    before = _at(_bounds(problem)[1], problem, settings)
     return TrimmingProblem(sums.labels, sums, problem, settings, joint, mode, redistribution, objective, before)
 
 
@@ -236,41 +241,33 @@ def solve(problem: TrimmingProblem, target: jax.Array) -> tuple[Found, float | N
         return found, float(number)
     if settings.frozen and settings.num_groups == 0:
         return frozen_solution(problem, target), None
-    _, high = _bounds(data)
     grid = first_grid(data)
-    values = estimates_on(grid, data, settings)
-
-    def settled(x: jax.Array) -> Found:
-        return found_at(settle(x, target, data, settings=settings), target, data, settings=settings)
-
-    found = []
-    for start in _starts(problem, target):
-        found.append(settled(search_by_area(start, target, grid, values, data, settings=settings)))
+    values = estimates_on(grid, data, settings=settings)
+    goals = _goals(target)
+    starts = _starts(problem, target)
+    found = search(starts, jnp.repeat(goals, len(starts), axis=0), grid, values, data, settings)
     m = len(problem.labels)
-    few = m <= FEW_AREAS
+    if m > FEW_AREAS:
+        return best_of(found), None
 
     def by_coordinate(start: jax.Array) -> Found:
-        x = search_by_coordinate(start, target, grid, data, settings=settings)
-        return found_at(x, target, data, settings=settings)
+        each = jnp.repeat(goals, len(start), axis=0)
+        return found_at(search_by_coordinate(start, each, grid, data, settings=settings), each, data, settings)
 
-    if few:
-        starts = [one.log_threshold for one in found] + [high]
-        points = min(int(COMBINATIONS ** (1.0 / m)), GRID // 2)
-        if points >= 3:
-            starts += list(starts_from_all(target, grid, data, settings, points=points))
-        found += [by_coordinate(start) for start in starts]
-    best = best_of(found)
-    for _ in range(2):
-        near = settled(search_by_gradient(best.log_threshold, target, data, settings=settings))
-        x = search_by_area(near.log_threshold, target, grid, values, data, settings=settings, rounds=0, reach=0.01)
-        best = best_of([best, near, settled(x)])
-    return (best_of([best, by_coordinate(best.log_threshold)]) if few else best), None
+    starts = jnp.concatenate([starts, *(one.log_threshold for one in found[:2])])
+    points = min(int(COMBINATIONS ** (1.0 / m)), GRID // 2)
+    if points >= 3:
+        starts = jnp.concatenate([starts, starts_from_all(goals[0], grid, data, settings=settings, points=points)])
+    best = best_of([*found, by_coordinate(starts)])
+    again = jnp.repeat(best.log_threshold, len(goals) * 2, axis=0)
+    found = search(again, jnp.repeat(goals, 2, axis=0), grid, values, data, settings)
+    return best_of([best, *found]), None
 
 
-def _starts(problem: TrimmingProblem, target: jax.Array) -> list[jax.Array]:
-    """Nothing trimmed, and the closed-form caps of fixed variances."""
+def _starts(problem: TrimmingProblem, target: jax.Array) -> jax.Array:
+    """(2, m) nothing trimmed, and the closed-form caps of fixed variances."""
     _, high = _bounds(problem.data)
-    return [high, _closed_form(problem, target)]
+    return jnp.stack([high, _closed_form(problem, target)])
 
 
 def _closed_form(problem: TrimmingProblem, target: jax.Array) -> jax.Array:
@@ -291,7 +288,12 @@ def _closed_form(problem: TrimmingProblem, target: jax.Array) -> jax.Array:
 def frozen_solution(problem: TrimmingProblem, target: jax.Array) -> Found:
     """The least trimming that meets the target when variances are held: exact, no search."""
     x = _closed_form(problem, target * (1.0 - 1e-13))
-    return found_at(x, target, problem.data, settings=problem.settings)
+    return found_at(x[None], _goals(target), problem.data, problem.settings)
+
+
+def _goals(target: jax.Array) -> jax.Array:
+    """(1, 1) or (1, m)."""
+    return jnp.reshape(target, (1, -1))
 
 
 def least_rho(problem: TrimmingProblem, target: jax.Array) -> Found:
@@ -301,15 +303,17 @@ def least_rho(problem: TrimmingProblem, target: jax.Array) -> Found:
         return frozen_solution(problem, target)
     low, high = _bounds(data)
     grid = first_grid(data)
-    values = estimates_on(grid, data, settings)
-    rungs = np.geomspace(1e-4, 1.0, 16)
-    points = [low, search_by_area(high, target * 0.0 + 1e-300, grid, values, data, settings=settings)]
+    values = estimates_on(grid, data, settings=settings)
+    goals = _goals(target)
     top = float(jnp.max(problem.before.terms / target))
-    for rung in rungs:
-        goal = target * max(top * rung, 1e-12)
-        points.append(settle(search_by_area(low, goal, grid, values, data, settings=settings), goal, data, settings=settings))
-    found = [found_at(x, target, data, settings=settings) for x in points]
-    return min(found, key=lambda one: float(one.excess))
+    rungs = np.concatenate([[1e-300], np.geomspace(1e-4, 1.0, 15)])
+    ladder = goals * jnp.maximum(jnp.asarray(rungs * top)[:, None], 1e-300)
+    start = jnp.broadcast_to(low, (len(rungs), len(low))).at[0].set(high)
+    x = search_by_area(start, ladder, grid, values, data, settings)
+    x = jnp.concatenate([x.at[-1].set(low), settle(x, ladder, data, settings)])
+    found = found_at(x, goals, data, settings)
+    best = int(jnp.argmin(found.excess))
+    return jax.tree.map(lambda leaf: leaf[best : best + 1], found)
 
 
 def recomputed_rho(problem: TrimmingProblem, evaluation: Evaluation, *, frozen: bool) -> FloatArray:
@@ -332,17 +336,17 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
     """The plan at thresholds, certified or not, with everything that is reported."""
     settings, data, sums = problem.settings, problem.data, problem.sums
     least = None
-    if float(found.excess) > 0.0:
+    if float(found.excess[0]) > 0.0:
         least = least_rho(problem, jnp.asarray(target)) if problem.mode == "area" else found
         if problem.mode == "area":
             found = _feasible_part(problem, found, least, target)
-    x, evaluation = found.log_threshold, found.evaluation
+    x, evaluation = found.log_threshold[0], jax.tree.map(lambda leaf: leaf[0], found.evaluation)
     after = recomputed_rho(problem, evaluation, frozen=settings.frozen)
     certified = bool(np.all(after <= target)) and not Status(int(evaluation.status)).failed
     names: tuple[str, ...] = ()
     smallest = float(np.max(after))
     if not certified:
-        source = np.asarray((least or found).evaluation.terms)
+        source = np.asarray((least or found).evaluation.terms[0])
         names = tuple(problem.labels.where(source > target))
         smallest = float(min(np.max(source), smallest))
     _, original = _original(data.tables, data.rule)
@@ -407,11 +411,11 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
 
 def _feasible_part(problem: TrimmingProblem, found: Found, least: Found, target: FloatArray) -> Found:
     """Areas that can meet the target do; the others are trimmed to their least rho."""
-    beyond = np.asarray(least.evaluation.terms) > target
-    goal = np.where(beyond, np.asarray(least.evaluation.terms) * (1.0 + 1e-6), target)
+    beyond = np.asarray(least.evaluation.terms[0]) > target
+    goal = np.where(beyond, np.asarray(least.evaluation.terms[0]) * (1.0 + 1e-6), target)
     x = jnp.where(jnp.asarray(beyond), least.log_threshold, found.log_threshold)
-    x = settle(x, jnp.asarray(goal), problem.data, settings=problem.settings)
-    return found_at(x, jnp.asarray(target), problem.data, settings=problem.settings)
+    x = settle(x, _goals(jnp.asarray(goal)), problem.data, problem.settings)
+    return found_at(x, _goals(jnp.asarray(target)), problem.data, problem.settings)
 
 
 def _scales(problem: TrimmingProblem, original: Any, trimmed: Any) -> FloatArray:
@@ -445,7 +449,9 @@ def statements(
             "guarantee holds conditionally on the caps, which are treated as invariants like the variances."
         )
     kept = {"none": "is not kept", "proportional": "is kept", "additive": "is kept"}[problem.redistribution]
-    sentences.append(f"The weights' total {kept}; calibration to other totals is undone by trimming and was not repeated.")
+    sentences.append(
+        f"The weights' total {kept}; calibration to other totals is undone by trimming and was not repeated."
+    )
     if not certified:
         goal = f"{float(np.max(target)):.6g}"
         which = f" {len(names):,} areas stand in the way." if names else ""
@@ -462,7 +468,9 @@ def _usable(
     present = np.bincount(sums.area, weights=sums.size > 0.0, minlength=m) > 0
     if not present.all():
         raise complain(
-            "have no unit with a positive weight", sums.labels.where(~present), "Drop them: nothing can be trimmed there."
+            "have no unit with a positive weight",
+            sums.labels.where(~present),
+            "Drop them: nothing can be trimmed there.",
         )
     matrix = np.ones((m, 1)) if X is None else np.asarray(X, dtype=float)
     if matrix.ndim != 2 or matrix.shape[0] != m or not np.all(np.isfinite(matrix)):

@@ -219,9 +219,7 @@ def trimmed_sums(tables: Tables, threshold: Array, lift: Array | None = None) ->
             clusters = clusters + jnp.stack([one, two, three], axis=1)
         linear = linear + lift[:, None] * rate
         raised = c + lift
-        weight_square = (
-            squares[:, 0] + 2.0 * lift * squares[:, 1] + lift**2 * squares[:, 2] + raised**2 * squares_above
-        )
+        weight_square = squares[:, 0] + 2.0 * lift * squares[:, 1] + lift**2 * squares[:, 2] + raised**2 * squares_above
         largest = raised
     return TrimmedSums(linear=linear, weight_square=weight_square, clusters=clusters, largest=largest)
 
@@ -231,7 +229,9 @@ def untrimmed_sums(tables: Tables) -> TrimmedSums:
     return trimmed_sums(tables, tables.largest)
 
 
-def lift_for_total(tables: Tables, threshold: Array, group: Array | None = None, num_groups: int | None = None) -> Array:
+def lift_for_total(
+    tables: Tables, threshold: Array, group: Array | None = None, num_groups: int | None = None
+) -> Array:
     """(m,) the equal amount for every unit that gives back what the thresholds cut off, within areas or groups."""
     c = jnp.minimum(threshold, tables.largest)
     at = tables.base + positions(tables, jax.lax.stop_gradient(c))

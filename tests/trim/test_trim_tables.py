@@ -40,7 +40,14 @@ def records(rng, n=400):
 def case():
     data = records(np.random.default_rng(1))
     survey = fhjax.open_survey(
-        data, area="area", weight="weight", outcome="y", bounds=(-10, 10), strata="stratum", psu="psu", replicates="r1..r6"
+        data,
+        area="area",
+        weight="weight",
+        outcome="y",
+        bounds=(-10, 10),
+        strata="stratum",
+        psu="psu",
+        replicates="r1..r6",
     )
     sums = trimming_sums(survey, taylor=True)
     return data, survey, sums, build_tables(sums)
