@@ -228,12 +228,12 @@ def check(
 
     passes: list[Pass] = []
     epsilons = {"area": epsilon_grid(areas_rho[worst])}
-    tails: dict[str, tail.Estimate] = {}
+    curves: dict[str, tail.Estimate] = {}
     joint_rho: dict[str, float] = {}
     found: list[Finding] = []
     tail_key = jax.random.fold_in(key, 100)
     if tails and independent and areas_rho[worst] > 0.0:
-        tails["area"] = tail.tail_delta(
+        curves["area"] = tail.tail_delta(
             here, areas_there, epsilons["area"], key=tail_key, release="independent", area=worst
         )
     for release, wanted in (("independent", independent), ("correlated", correlated)):
@@ -273,7 +273,7 @@ def check(
         found += _joint_findings(one, two, rho, epsilons[release])
         if tails and rho > 0.0 and data.num_areas <= _MAX_TAIL_AREAS:
             few = min(4_000, max(500, 2**22 // data.num_areas))
-            tails[release] = tail.tail_delta(
+            curves[release] = tail.tail_delta(
                 here, joint_there, epsilons[release], key=tail_key, num_draws=few, release=release
             )
     refuted, reasons = findings.verdict(found, level)
@@ -289,7 +289,7 @@ def check(
         joint_rho=joint_rho,
         worst_area=worst,
         epsilons=epsilons,
-        tail=tails,
+        tail=curves,
     )
 
 

@@ -22,8 +22,8 @@ def loss_moments(rho: Any) -> tuple[Floats, Floats]:
     Source: MATHS section 7; Das and Drechsler (2026), Theorem 1.
 
     Example:
-        >>> loss_moments(0.5)
-        (array(0.5), array(1.))
+        >>> [float(moment) for moment in loss_moments(0.5)]
+        [0.5, 1.0]
     """
     rho = np.asarray(rho, dtype=float)
     return rho, 2.0 * rho

@@ -140,7 +140,7 @@ def lattice_price(rho_real: float, steps: int, num_coordinates: int, computation
     """
     d = math.sqrt(2.0 * rho_real)
     moved = d + math.sqrt(num_coordinates) * (1.0 / steps + 2.0 * computation_error)
-    rho = moved * moved / 2.0 * (1.0 + 64 * np.finfo(float).eps)
+    rho = moved * moved / 2.0 * (1.0 + 64 * float(np.finfo(float).eps))
     return LatticePrice(rho=rho, rho_real=rho_real, steps=steps, num_coordinates=num_coordinates,
                         computation_error=computation_error)  # fmt: skip
 
@@ -158,7 +158,7 @@ def area_price(effect: float, posterior_sd: float, steps: int, computation_error
         >>> area_price(0.25, 1.0, 4), area_price(0.26, 1.0, 4)
         (0.03125, 0.125)
     """
-    moved = math.ceil(steps * (effect / posterior_sd + 2.0 * computation_error) * (1.0 - 4 * np.finfo(float).eps))
+    moved = math.ceil(steps * (effect / posterior_sd + 2.0 * computation_error) * (1.0 - 4 * float(np.finfo(float).eps)))
     return (moved / steps) ** 2 / 2.0
 
 
