@@ -57,9 +57,14 @@ def assess(
         >>> assessment.area_data.num_areas
         24
     """
+    if not isinstance(direct, DirectEstimates):
+        raise InputError(
+            f"assess takes direct estimates, not {type(direct).__name__}: direct_estimates(survey) makes them, and "
+            "read_area_level(table, ...) reads them."
+        )
     if delta is None:
         delta = default_delta(direct)
-    if not 0.0 < delta < 1.0:
+    if isinstance(delta, str) or not 0.0 < delta < 1.0:
         raise InputError(
             f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records."
         )

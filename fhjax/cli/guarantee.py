@@ -56,11 +56,18 @@ def run(args: argparse.Namespace) -> int:
     releases = (result.joint_correlated, result.joint_independent, result.sequential)
     for release in releases:
         epsilon = float(epsilon_simple(release.rho, delta))
-        print(f"{release.release}: rho {float(release.rho):.6g}, epsilon {epsilon:.6g} at delta {delta:g}")
+        print(f"{release.release}: rho {_up(release.rho)}, epsilon {_up(epsilon)} at delta {delta:g}")
     if args.summary:
         summary = {"delta": delta, "releases": [release_values(release, delta) for release in releases]}
         Path(args.summary).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return 0
+
+
+def _up(value) -> str:
+    """A bound on the terminal: rounded up, so that it stays one."""
+    from fhjax.report.numbers import format_up
+
+    return "infinite" if np.isinf(value) else format_up(float(value), 6)
 
 
 def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.DataFrame:
@@ -98,8 +105,11 @@ def _model_variance(path: str, data: AreaData) -> float:
     """The model variance of a written fit, after checking that it was fitted to data of this shape."""
     try:
         fitted = json.loads(Path(path).read_text(encoding="utf-8"))
-        model_variance, num_areas, columns = fitted["model_variance"], fitted["num_areas"], tuple(fitted["columns"])
-    except (OSError, ValueError, KeyError) as error:
+        model_variance = float(fitted["model_variance"])
+        num_areas, columns = int(fitted["num_areas"]), tuple(fitted["columns"])
+    except OSError as error:
+        raise InputError(f"The fit {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a fit that `fhjax fit` wrote ({error}).") from error
     if num_areas != data.num_areas or columns != data.columns:
         raise InputError(
@@ -107,4 +117,4 @@ def _model_variance(path: str, data: AreaData) -> float:
             f"{data.num_areas:,} areas with columns {', '.join(data.columns)}. Give `fhjax guarantee` the same file "
             "and covariates as `fhjax fit`."
         )
-    return float(model_variance)
+    return model_variance

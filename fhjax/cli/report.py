@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import os
 import sys
+from pathlib import Path
 
 from fhjax.cli import options
 from fhjax.cli.progress import Steps
+from fhjax.errors import InputError
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -35,6 +38,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Assess a file and write the report folder."""
+    _check_folder(Path(args.out))
     started = datetime.datetime.now(datetime.UTC)
     steps = Steps(4, quiet=args.quiet)
     if args.area_level:
@@ -67,3 +71,14 @@ def run(args: argparse.Namespace) -> int:
     print(f"\nReport: {written.page}")
     sys.stdout.flush()
     return 0
+
+
+def _check_folder(out: Path) -> None:
+    """Find out before the long work, not after it, that the report has no place."""
+    place = out
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        raise InputError(f"The report needs a folder, but {str(place)!r} is a file. Name another place (--out).")
+    if not os.access(place, os.W_OK):
+        raise InputError(f"The report cannot be written: no permission in {str(place)!r}. Name another place (--out).")

@@ -22,8 +22,20 @@ def assumptions(assessment: Assessment) -> tuple[str, ...]:
     for pattern, sentence in _standard(assessment):
         if not any(re.search(pattern, known, re.IGNORECASE) for known in sentences):
             sentences.append(sentence)
-    missing = missing_outcomes(assessment)
-    return (*sentences, missing) if missing else tuple(sentences)
+    return (*sentences, *filter(None, (exclusions(assessment), missing_outcomes(assessment))))
+
+
+def exclusions(assessment: Assessment) -> str:
+    """Areas left out because of their outcomes: a choice that the data made, which the guarantee takes as fixed."""
+    count = sum("variance" in reason for _, reason in assessment.direct.excluded)
+    if not count:
+        return ""
+    areas, their = ("1 area was", "its") if count == 1 else (f"{format_count(count)} areas were", "their")
+    return (
+        f"{areas} left out because {their} design variance is 0, which depends on the outcomes: that the release has "
+        "no draw for an area tells that its outcomes are all equal or that one sampling unit holds it. The guarantee "
+        "takes the list of areas as fixed and does not cover this."
+    )
 
 
 def missing_outcomes(assessment: Assessment) -> str:

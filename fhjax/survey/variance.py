@@ -36,6 +36,8 @@ class DesignVariance:
 
 def choose_method(sums: AreaSums, method: Replicates | Taylor | None) -> Replicates | Taylor:
     """The method named, or Taylor linearisation where nothing else is possible."""
+    if not (method is None or isinstance(method, Replicates | Taylor)):
+        raise InputError(f"variance must be Replicates('sdr'), or another method, or Taylor(), not {method!r}.")
     if isinstance(method, Replicates):
         if not sums.num_replicates:
             raise InputError("The survey has no replicate weights. Name their columns, or use Taylor().")
