@@ -23,7 +23,7 @@ from fhjax.model.posterior import posterior as posterior_of
 from fhjax.plrv import findings, losses, tail, theory
 from fhjax.plrv.findings import Finding, SeriesTests
 from fhjax.plrv.losses import Neighbours, OwnPosterior
-from fhjax.plrv.streaming import LossSummary, SeriesSummary, stream, summarise_losses, summarise_series
+from fhjax.plrv.streaming import CHUNK_VALUES, LossSummary, SeriesSummary, stream, summarise_losses, summarise_series
 from fhjax.privacy.coefficients import coefficients
 from fhjax.records import AreaData, Array, FayHerriotFit, Guarantees, Labels, Posterior, record
 from fhjax.release.draws import draw_kernel
@@ -147,6 +147,7 @@ def check(
     independent: bool = True,
     correlated: bool = True,
     tails: bool = True,
+    chunk_values: int = CHUNK_VALUES,
 ) -> CheckResult:
     """Put a sampler and its guarantee to the test by the law of the privacy loss.
 
@@ -162,6 +163,7 @@ def check(
         independent: test the areas one by one and the joint release of independently drawn areas.
         correlated: test one draw of the whole posterior.
         tails: estimate delta(epsilon) by importance sampling too, for figures; no test rests on it.
+        chunk_values: draws times areas held at once; more suits a GPU. The draws do not depend on it.
 
     Returns:
         A :class:`CheckResult`. ``refuted`` is False when the claim survived, which proves nothing; how small a fault
@@ -216,7 +218,7 @@ def check(
 
     def run(name: str, release: str, arguments: PassArguments, n: int, *, areas: bool, joint: bool) -> Pass:
         arguments = dataclasses.replace(arguments, key=jax.random.fold_in(key, next(streams)))
-        summary = stream(_chunk(sampler, release, areas), arguments, n, data.num_areas)
+        summary = stream(_chunk(sampler, release, areas), arguments, n, data.num_areas, chunk_values)
         summary = jax.tree.map(np.asarray, summary)
         return Pass(
             name=name,

@@ -18,7 +18,7 @@ from fhjax.records import Array, record
 
 _BINS = len(EDGES) + 1
 _WIDTH = float(EDGES[1] - EDGES[0])
-_CHUNK_VALUES = 2**20  # draws x areas held at once: 8 MiB
+CHUNK_VALUES = 2**20  # draws x areas held at once: 8 MiB, which stays in a processor's cache
 
 
 @record
@@ -80,14 +80,16 @@ def summarise_losses(losses: Array, rho: Array, orders: Array, epsilons: Array) 
     )
 
 
-def chunk_rows(num_draws: int, width: int) -> int:
+def chunk_rows(num_draws: int, width: int, values: int = CHUNK_VALUES) -> int:
     """How many draws of ``width`` numbers are made at once: a divisor of ``num_draws`` if one is near the limit, so
     that no second loop for a shorter last chunk is compiled."""
-    limit = max(1, min(num_draws, _CHUNK_VALUES // max(width, 1)))
+    limit = max(1, min(num_draws, values // max(width, 1)))
     return next((rows for rows in range(limit, limit // 2, -1) if num_draws % rows == 0), limit)
 
 
-def stream(summarise_chunk: Callable[..., Any], arguments: Any, num_draws: int, width: int) -> Any:
+def stream(
+    summarise_chunk: Callable[..., Any], arguments: Any, num_draws: int, width: int, values: int = CHUNK_VALUES
+) -> Any:
     """Add the summaries of all draws 0 .. num_draws - 1, one chunk at a time, in one compiled loop.
 
     Args:
@@ -96,11 +98,12 @@ def stream(summarise_chunk: Callable[..., Any], arguments: Any, num_draws: int, 
         arguments: what it needs, a pytree.
         num_draws: how many draws.
         width: numbers in one draw, which sets the chunk.
+        values: numbers made at once; no result depends on it but for the order of additions.
 
     Returns:
         The sum of the summaries.
     """
-    rows = chunk_rows(num_draws, width)
+    rows = chunk_rows(num_draws, width, values)
     whole, rest = divmod(num_draws, rows)
     result = stream_kernel(summarise_chunk, arguments, rows, whole)
     if rest:

@@ -95,7 +95,7 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
     data, fitted, _, claim = problem()
     seen = {}
 
-    def spy(summarise, arguments, num_draws, width):
+    def spy(summarise, arguments, num_draws, width, values):
         seen.setdefault("arguments", arguments)
         raise KeyboardInterrupt
 
@@ -111,6 +111,16 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
     chunk = _chunk(draw_kernel, "independent", True)
     memory = stream_kernel.lower(chunk, seen["arguments"], rows, 10**9 // 12 // rows).compile().memory_analysis()
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes < 2**28
+
+
+def test_the_size_of_a_chunk_changes_no_number(true_result) -> None:
+    data, fitted, _, claim = problem()
+    other = check(data, fitted, claim, key=jax.random.key(11), num_draws=DRAWS, correlated=False, tails=False,
+                  chunk_values=12 * 3000)  # fmt: skip
+    for one, two in zip(true_result.passes[:3], other.passes, strict=True):
+        np.testing.assert_array_equal(one.summary.areas.histogram, two.summary.areas.histogram)
+        np.testing.assert_allclose(one.summary.areas.square_total, two.summary.areas.square_total, rtol=1e-12)
+        np.testing.assert_allclose(one.summary.joint_loss.renyi_sum, two.summary.joint_loss.renyi_sum, rtol=1e-12)
 
 
 def test_refusals() -> None:

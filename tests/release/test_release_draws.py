@@ -9,25 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from oracles import plrv_oracle as oracle
+from plrv.plrv_problems import problem as make
 
 from fhjax.errors import InputError, NumericalError
-from fhjax.model.fit import area_data, given
-from fhjax.model.posterior import posterior as posterior_of
 from fhjax.release.draws import draw_kernel, draws, noisy_posterior_means
 
 KEY = jax.random.key(20260101)
 
 
-def problem(m: int = 6, model_variance: float = 0.4, p: int = 2):
-    y, psi, X = oracle.example(m, p)
-    data = area_data(y, psi, X=X, intercept=False)
-    return data, posterior_of(data, given(data, model_variance))
+def problem(model_variance: float = 0.4):
+    data, _, posterior, _ = make(model_variance=model_variance)
+    return data, posterior
 
 
 @pytest.mark.parametrize("model_variance", [0.4, 0.0])
 @pytest.mark.parametrize("release", ["correlated", "independent"])
 def test_draws_have_the_mean_and_covariance_of_the_dense_posterior(release: str, model_variance: float) -> None:
-    data, posterior = problem(model_variance=model_variance)
+    data, posterior = problem(model_variance)
     mean, S = oracle.posterior(
         np.asarray(data.y), np.asarray(data.sampling_variance), model_variance, np.asarray(data.X)
     )
@@ -47,7 +45,7 @@ def test_draws_have_the_mean_and_covariance_of_the_dense_posterior(release: str,
 
 
 def test_at_model_variance_zero_a_correlated_draw_is_a_regression_surface() -> None:
-    data, posterior = problem(model_variance=0.0)
+    data, posterior = problem(0.0)
     theta = np.asarray(draws(posterior, key=KEY, num_draws=4))
     fitted = np.linalg.lstsq(np.asarray(data.X), theta.T, rcond=None)
     assert np.allclose(np.asarray(data.X) @ fitted[0], theta.T, atol=1e-12)
@@ -66,7 +64,7 @@ def test_parts_and_subsets_give_the_same_numbers(release: str) -> None:
 
 
 def test_areas_do_not_share_a_stream_and_draws_do_not_repeat() -> None:
-    _, posterior = problem(m=40)
+    _, posterior = problem()
     theta = np.asarray(draws(posterior, key=KEY, num_draws=50, release="independent"))
     z = (theta - np.asarray(posterior.mean)) / np.sqrt(np.asarray(posterior.variance))
     assert len(np.unique(np.round(z, 12))) == z.size
@@ -120,7 +118,7 @@ def test_only_the_wanted_areas_must_be_inside() -> None:
         ({"outside": "drop"}, ["drop", "redraw"]),
         ({"num_draws": 0}, ["0", "one draw"]),
         ({"bounds": (1.0, 0.0)}, ["lower", "upper"]),
-        ({"areas": [9]}, ["9", "6 areas"]),
+        ({"areas": [99]}, ["99", "12 areas"]),
         ({"areas": [0.5]}, ["whole numbers"]),
     ],
 )
@@ -140,8 +138,11 @@ def test_bounds_that_cannot_be_met_end_with_a_sentence() -> None:
 
 def test_a_million_areas_need_no_square_array() -> None:
     m, p = 1_000_000, 5
-    _, posterior = problem(m=50, p=p)
+    _, posterior = problem()
     shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.float64)  # noqa: E731
-    big = dataclasses.replace(posterior, mean=shape(m), variance=shape(m), shrinkage=shape(m), mse=None, X=shape(m, p))
+    big = dataclasses.replace(
+        posterior, mean=shape(m), variance=shape(m), shrinkage=shape(m), mse=None, X=shape(m, p), beta=shape(p),
+        beta_covariance=shape(p, p), beta_covariance_root=shape(p, p),
+    )  # fmt: skip
     compiled = draw_kernel.lower(big, KEY, jnp.arange(1), "correlated").compile()
     assert compiled.memory_analysis().temp_size_in_bytes < 200 * m
