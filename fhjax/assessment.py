@@ -104,6 +104,11 @@ def model_data(
     Raises:
         InputError: as :func:`fhjax.model.checks.area_data`.
     """
+    if len(direct.labels) == 1:
+        raise InputError(
+            f"Only 1 area can be used: {direct.labels[0]!r}. A small-area model lends strength from one area to "
+            "another, so it needs at least 2 areas. Check the area column, the filter and the excluded areas."
+        )
     if intercept is None:
         intercept = not _has_constant_column(X)
     kept = direct.flags.get("zero_variance")
