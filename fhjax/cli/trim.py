@@ -46,13 +46,13 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     how.add_argument(
         "--model-variance", type=float, metavar="V", help="a public model variance, for --objective weights"
     )
-    how.add_argument("--element-variance", type=float, metavar="S2", help="a public variance of one outcome (default with "
-                     "--objective weights: a quarter of the squared range)")  # fmt: skip
+    how.add_argument("--element-variance", type=float, metavar="S2", help="a public variance of one outcome "
+                     "(default with --objective weights: a quarter of the squared range)")  # fmt: skip
     parser.add_argument("--frontier", action="store_true", help="also rho against accuracy over a path of targets")
     parser.add_argument("--rules", action="store_true", help="also the classical trimming rules and the rho they give")
     parser.add_argument("--title", help="title of the report")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for weights.parquet, caps.csv, summary.json, "
-                        "report.html and run.json")  # fmt: skip
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for weights.parquet, caps.csv, "
+                        "summary.json, report.html and run.json")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 
@@ -172,7 +172,7 @@ def _write_weights(args: argparse.Namespace, out: Path, plan, survey) -> Path:
 
 
 def _rho_of_file(args: argparse.Namespace, written: Path, survey, X, columns, *, per_area: bool) -> float:
-    """rho by the plain route of ``fhjax report``, from the file that was written, with nothing taken from the search."""
+    """rho by the plain route of ``fhjax report``, from the written file, with nothing taken from the search."""
     from fhjax.assessment import assess
     from fhjax.model.fit import from_direct, given
     from fhjax.privacy.guarantee import guarantees
@@ -203,7 +203,7 @@ def _certified(plan, from_file: float, target: float):
         )
         return dataclasses.replace(plan, statements=(note, *plan.statements))
     if plan.certified and from_file > target:
-        note = f"Recomputed from the written weights rho is {from_file:.17g}, above the target: this plan is not certified."
+        note = f"Recomputed from the written weights rho is {from_file:.17g}, above the target: not certified."
         return dataclasses.replace(plan, certified=False, rho_after=from_file, statements=(*plan.statements, note))
     return plan
 

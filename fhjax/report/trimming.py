@@ -117,7 +117,8 @@ def plan_text(plan: TrimmingPlan) -> str:
     goal = np.asarray(plan.target_rho)
     head = "MEETS" if plan.certified else "DOES NOT MEET"
     lines = [
-        f"This plan {head} the target rho {float(goal.max()):.6g}: {plan.rho_before:.6g} before, {plan.rho_after:.6g} after.",
+        f"This plan {head} the target rho {float(goal.max()):.6g}: {plan.rho_before:.6g} before, "
+        f"{plan.rho_after:.6g} after.",
         f"{int(plan.units_trimmed.sum()):,} of {int(plan.units.sum()):,} weights are trimmed in "
         f"{int(np.count_nonzero(plan.units_trimmed)):,} of {len(plan.labels):,} areas. "
         f"Mean squared error: {np.mean(plan.mse_before):.4g} before, {np.mean(plan.mse_after):.4g} after.",
@@ -130,7 +131,7 @@ def plan_text(plan: TrimmingPlan) -> str:
 
 
 def draw_frontier(points: Any) -> bytes:
-    """PNG of the frontier: accuracy against rho, for released draws after trimming and for noise on direct estimates."""
+    """PNG of the frontier: accuracy against rho, for draws after trimming and for noise on direct estimates."""
     with style():
         figure, (axes,) = new_figure()
         order = np.argsort(points.rho)
@@ -169,21 +170,22 @@ def trimming_page(
     heading = html.escape(title or "Weight trimming to a target rho")
     target = float(np.asarray(plan.target_rho).max())
     verdict = (
-        f"The caps meet the target: rho is {plan.rho_before:.6g} before trimming and {plan.rho_after:.6g} after, recomputed "
-        f"by a full refit from the trimmed weights; the target was {target:.6g}."
+        f"The caps meet the target: rho is {plan.rho_before:.6g} before trimming and {plan.rho_after:.6g} after, "
+        f"recomputed by a full refit from the trimmed weights; the target was {target:.6g}."
         if plan.certified
-        else f"The target rho {target:.6g} is NOT met. rho is {plan.rho_before:.6g} before trimming and {plan.rho_after:.6g} "
-        f"after; the smallest that trimming was found to reach is {plan.smallest_rho:.6g}."
+        else f"The target rho {target:.6g} is NOT met. rho is {plan.rho_before:.6g} before trimming and "
+        f"{plan.rho_after:.6g} after; the smallest that trimming was found to reach is {plan.smallest_rho:.6g}."
     )
     how = (
-        f"Cut weight is {_RULES[plan.redistribution]}. The caps make {_OBJECTIVES[plan.objective]} least. With the design and "
-        f"model variances held as before trimming rho would be {plan.rho_after_frozen:.6g}, re-estimated after trimming it "
-        f"is {plan.rho_after_reestimated:.6g}."
+        f"Cut weight is {_RULES[plan.redistribution]}. The caps make {_OBJECTIVES[plan.objective]} least. "
+        f"With the design and model variances held as before trimming rho would be {plan.rho_after_frozen:.6g}, "
+        f"re-estimated after trimming it is {plan.rho_after_reestimated:.6g}."
     )
     parts = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"><title>{heading}</title><style>{css}</style></head><body>',
-        f'<div class="notice" role="note"><p><strong>Internal document.</strong> {html.escape(INTERNAL_NOTICE)}</p></div>',
+        '<div class="notice" role="note"><p><strong>Internal document.</strong> ',
+        f"{html.escape(INTERNAL_NOTICE)}</p></div>",
         f"<header><h1>{heading}</h1></header><main>",
         '<section id="trimming"><h2>Statement</h2>',
         f"<p>{html.escape(verdict)}</p><p>{html.escape(how)}</p>",
@@ -201,7 +203,7 @@ def trimming_page(
         sentence = (
             "At none of these points is a draw after trimming more accurate than noise on the direct estimates."
             if cross is None
-            else f"The largest rho of these points at which a draw after trimming is more accurate than noise is {cross:.4g}."
+            else f"The largest of these rho at which a draw after trimming is more accurate than noise: {cross:.4g}."
         )
         parts.append(
             f'<section id="frontier"><h2>Frontier</h2><p>{html.escape(sentence)}</p>'

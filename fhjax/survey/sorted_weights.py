@@ -43,11 +43,11 @@ def trimming_sums(
     Source: docs/trimming.md.
     """
     tell = progress or (lambda sentence: None)
-    table = survey.table
+    table: Any = survey.table
     replicates = [f"rep_{b}" for b in range(1, 1 + sum(column.startswith("rep_") for column in table.columns))]
     if taylor is None:
         taylor = not replicates
-    universe = table.filter(table.y.notnull())
+    universe: Any = table.filter(table.y.notnull())
     tell("Estimating every area.")
     means = _fetch(
         universe.group_by("area").agg(
@@ -60,8 +60,10 @@ def trimming_sums(
     labels = Labels(means["area"][order].tolist())
     weight_sum = means["w"][order].astype(float)
     centre = means["wy"][order].astype(float) / np.where(weight_sum > 0.0, weight_sum, 1.0)
-    places = ibis.memtable(pa.table({"place_area": list(labels), "place": np.arange(len(labels)), "centre": centre}))
-    records = universe.join(places, universe.area == places.place_area)
+    places: Any = ibis.memtable(
+        pa.table({"place_area": list(labels), "place": np.arange(len(labels)), "centre": centre})
+    )
+    records: Any = universe.join(places, universe.area == places.place_area)
     size = records.weight
     if "unit" in records.columns:
         size = records.weight.sum().over(ibis.window(group_by="unit"))
@@ -127,7 +129,7 @@ def _fetch(expression: ibis.Table) -> dict[str, np.ndarray]:
     return {name: table.column(name).to_numpy(zero_copy_only=False) for name in table.column_names}
 
 
-def _with_clusters(records: ibis.Table, design: ibis.Table, single_psu: str) -> tuple[ibis.Table, dict[str, Any]]:
+def _with_clusters(records: Any, design: Any, single_psu: str) -> tuple[Any, dict[str, Any]]:
     """The records with what their clusters held before them, and each record's increments to the clusters' products.
 
     Twice: over PSUs with factor n/(n-1), and over whole strata with factor -1/(n-1), because
@@ -150,7 +152,9 @@ def _with_clusters(records: ibis.Table, design: ibis.Table, single_psu: str) -> 
     # A lone PSU under "center" counts as its squared distance from the mean of all PSUs, which is 0 for residuals.
     inner = np.where(alone, 1.0 if single_psu == "center" else 0.0, n / np.maximum(n - 1.0, 1.0))
     outer = np.where(alone, 0.0, -1.0 / np.maximum(n - 1.0, 1.0))
-    factors = ibis.memtable(pa.table({"factor_stratum": counts["stratum"].astype(str), "inner": inner, "outer": outer}))
+    factors: Any = ibis.memtable(
+        pa.table({"factor_stratum": counts["stratum"].astype(str), "inner": inner, "outer": outer})
+    )
     records = records.join(factors, records.stratum == factors.factor_stratum)
     positive = records["size"] > 0.0
     size = positive.ifelse(records["size"], 1.0)
@@ -163,7 +167,7 @@ def _with_clusters(records: ibis.Table, design: ibis.Table, single_psu: str) -> 
     return records, {name: one[name] + two[name] for name in one}
 
 
-def _before(records: ibis.Table, keys: list[str] | None, tag: str) -> dict[str, Any]:
+def _before(records: Any, keys: list[str] | None, tag: str) -> dict[str, Any]:
     """What a cluster's kept part (a, b) and trimmed part (p, q) sum to before the record, and its totals."""
     a, b, p, q = records.a, records.b, records.p, records.q
     if keys is None:  # every record is its own cluster
@@ -192,12 +196,12 @@ def _before(records: ibis.Table, keys: list[str] | None, tag: str) -> dict[str, 
     }
 
 
-def _increments(t: ibis.Table, f: Any, tag: str) -> dict[str, Any]:
+def _increments(t: Any, f: Any, tag: str) -> dict[str, Any]:
     """By how much the products of a cluster change when the cap rises past a record.
 
     Before, (a, b) sum the kept part and (p, q) the trimmed part per unit of the cap; after, the record's a and b have
-    joined the kept part and its p and q have left the trimmed part. A cluster's A(c) = a + c p and B(c) = b + c q, so A^2
-    has the coefficients a^2, 2 a p and p^2 of the powers of c.
+    joined the kept part and its p and q have left the trimmed part. A cluster's A(c) = a + c p and B(c) = b + c q, so
+    A^2 has the coefficients a^2, 2 a p and p^2 of the powers of c.
     """
     a, b, p, q = t.a, t.b, t.p, t.q
     a0, b0, p0, q0 = t[f"a_{tag}"], t[f"b_{tag}"], t[f"p_{tag}"], t[f"q_{tag}"]

@@ -53,7 +53,8 @@ def write_trimmed_weights(
 
     The factor of a row is its unit's trimmed weight over its weight, (min(size, threshold) + lift) scale / size. Rows
     outside the universe (dropped by the filter, outcome missing, or in an area the plan does not have) keep their
-    weights; the column ``in_universe`` tells. Original columns are never overwritten. The rows may come in another order.
+    weights; the column ``in_universe`` tells. Original columns are never overwritten. The rows may come in
+    another order.
 
     Raises:
         InputError: a column of the source already has one of the new names.
@@ -71,11 +72,11 @@ def write_trimmed_weights(
     if taken:
         raise InputError(f"The source already has the column {taken[0]!r}: was it trimmed before? Rename it.")
 
-    table = _with_roles(_WholeSource(origin), parsed)
+    table: Any = _with_roles(_WholeSource(origin), parsed)
     areas = [key for key in parsed if key.startswith("area_")]
     prefix = "fhjax_role_"
     label = checks.joined([table[prefix + key].cast("string") for key in areas])
-    y = number(table, prefix + "y", parsed["y"])
+    y: Any = number(table, prefix + "y", parsed["y"])
     if table[prefix + "y"].type().is_floating():
         y = ibis.ifelse(y.isnan(), ibis.null("float64"), y)
     w = number(table, prefix + "weight", parsed["weight"])
@@ -88,7 +89,7 @@ def write_trimmed_weights(
         table = table.mutate(fhjax_size=counted)
     else:
         table = table.mutate(fhjax_size=table.fhjax_w)
-    caps = ibis.memtable(
+    caps: Any = ibis.memtable(
         pa.table(
             {
                 "fhjax_area": list(plan.labels),
@@ -98,7 +99,7 @@ def write_trimmed_weights(
             }
         )
     )
-    joined = table.left_join(caps, table.fhjax_label == caps.fhjax_area)
+    joined: Any = table.left_join(caps, table.fhjax_label == caps.fhjax_area)
     inside = joined.fhjax_kept & joined.fhjax_area.notnull()
     size, positive = joined.fhjax_size, joined.fhjax_size > 0.0
     lowered = (ibis.least(size, joined.fhjax_threshold) + joined.fhjax_lift) / positive.ifelse(size, 1.0)

@@ -49,14 +49,14 @@ def admissible_shares(
             Not used with a target for each area.
 
     Returns:
-        (m,) shares. For one common target per area they are those of the correlated joint: |Sigma_ik| <= sigma_i sigma_k
-        makes the own-area terms the largest.
+        (m,) shares. For one common target per area they are those of the correlated joint: |Sigma_ik| <=
+        sigma_i sigma_k makes the own-area terms the largest.
 
     Raises:
         InputError: a target that is not positive, or a sampling variance of 0.
 
-    Neighbours: bounded, one unit's outcome replaced; weights, psi and sigma_v^2 fixed. Source: docs/trimming.md, from
-    MATHS section 5: t_k = sqrt(2 rho) psi_k / (R sigma_k), and t_k = sqrt(2 rho / a_k) / R with a_k = sum_i c_ik^2 / sigma_i^2.
+    Neighbours: bounded, one unit's outcome replaced; weights, psi and sigma_v^2 fixed. Source: docs/trimming.md:
+    t_k = sqrt(2 rho) psi_k / (R sigma_k), and t_k = sqrt(2 rho / a_k) / R with a_k = sum_i c_ik^2 / sigma_i^2.
 
     Example:
         >>> admissible_shares([0.004, 0.003, 0.0025], 0.001, [[1.0]] * 3, 0.05).round(6).tolist()

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from fhjax.errors import InputError
 from fhjax.records import Array, TrimmingSums, record, static
@@ -18,8 +19,8 @@ Variance = Literal["replicates", "taylor", "weights"]
 class VarianceRule:
     """How a design variance comes from trimmed sums.
 
-    "replicates" and "taylor" are exact: the same numbers as from the realised weights, because trimming multiplies every
-    replicate weight by its record's factor, and the residual totals of PSUs are linear in the cap between sizes.
+    "replicates" and "taylor" are exact: the same numbers as from the realised weights, because trimming multiplies
+    every replicate weight by its record's factor, and the residual totals of PSUs are linear in the cap between sizes.
     "weights" is S^2 sum p^2, the variance of independent records with element variance S^2; with a public S^2 it does
     not touch outcomes.
     """
@@ -46,7 +47,7 @@ def variance_rule(
     *,
     multiples: np.ndarray | None = None,
     center: str = "full",
-    element_variance: float | np.ndarray | None = None,
+    element_variance: npt.ArrayLike | None = None,
 ) -> VarianceRule:
     """The variance rule that the sums and options describe.
 
@@ -93,7 +94,8 @@ def trimmed_estimates(
     if rule.kind == "replicates":
         psi, of_shift = _by_replicates(tables, trimmed, original, rule, shift)
     elif rule.kind == "taylor":
-        assert trimmed.clusters is not None and original.clusters is not None
+        assert trimmed.clusters is not None
+        assert original.clusters is not None
         a2, ab, b2 = trimmed.clusters[:, 0], trimmed.clusters[:, 1], trimmed.clusters[:, 2]
         e2 = jnp.maximum(a2 - shift * (2.0 * ab - shift * b2), 0.0)
         psi = e2 / safe**2

@@ -150,7 +150,7 @@ def bias_of(
 
 
 def denoised(shift: Array, variance: Array) -> Array:
-    """b with b^2 reduced by its variance, not below 0: the square of a noisy shift overstates the square of the bias."""
+    """b with b^2 reduced by its variance, not below 0: a noisy shift's square overstates the square of the bias."""
     square = shift * shift
     real = square > variance
     kept = jnp.where(real, 1.0 - variance / jnp.where(real, square, 1.0), 1.0)

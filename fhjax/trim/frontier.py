@@ -1,4 +1,4 @@
-"""rho against accuracy: trimming over a path of targets, its two ends, and noise added to the direct estimates instead."""
+"""rho against accuracy: trimming over a path of targets, its two ends, and noise on the direct estimates instead."""
 
 from __future__ import annotations
 

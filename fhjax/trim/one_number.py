@@ -1,4 +1,4 @@
-"""One number for all areas: a multiple of each area's mean or median weight, or one absolute cap. A search on a line."""
+"""One number for all areas, a multiple of each area's mean or median weight or one absolute cap: a search on a line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def thresholds_for_number(
     Args:
         number: () kappa, or the absolute cap.
         unit: (m,) median weights for ``"median"``, ones otherwise.
-        mode: ``"mean"``: caps are kappa times each area's mean weight after trimming, so the largest share is kappa / n.
+        mode: ``"mean"``: kappa times each area's mean weight after trimming, so the largest share is kappa / n.
             ``"median"``: kappa times the original median. ``"absolute"``: the number itself.
         total_kept: caps concern the weights after what was cut off has been shared out.
         lifted: shared out additively.

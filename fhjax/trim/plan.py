@@ -440,8 +440,8 @@ def statements(
         )
     elif problem.settings.frozen:
         sentences.append(
-            "The caps were computed from sampling variances that were estimated from confidential outcomes. The guarantee "
-            "holds conditionally on the caps, which are treated as invariants like the variances."
+            "The caps were computed from sampling variances that were estimated from confidential outcomes. The "
+            "guarantee holds conditionally on the caps, which are treated as invariants like the variances."
         )
     else:
         sentences.append(
@@ -456,7 +456,8 @@ def statements(
         goal = f"{float(np.max(target)):.6g}"
         which = f" {len(names):,} areas stand in the way." if names else ""
         sentences.append(
-            f"The target rho {goal} is NOT met: the smallest rho that trimming was found to reach is {smallest:.6g}.{which}"
+            f"The target rho {goal} is NOT met: the smallest rho that trimming was found to reach is "
+            f"{smallest:.6g}.{which}"
         )
     return tuple(sentences)
 

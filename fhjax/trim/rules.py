@@ -1,4 +1,4 @@
-"""Weights under a cap: what is cut off is dropped, or shared out proportionally or in equal parts until none exceeds it."""
+"""Weights under a cap: what is cut off is dropped, or shared out proportionally or equally until none exceeds it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def trim_weights(
         weights: (n,) weights of the units. A weight of 0 stays 0 and takes no share.
         cap: (m,) or one number, the largest weight allowed *after* redistribution; infinity trims nothing by itself.
         area: (n,) area index of each weight; None for one area.
-        redistribution: ``"none"`` gives min(w, cap). ``"proportional"`` multiplies the weights below the cap by a common
-            factor, again and again until no weight exceeds its cap: the limit is min(g w, cap). ``"additive"`` gives
+        redistribution: ``"none"`` gives min(w, cap). ``"proportional"`` multiplies the weights below the cap by a
+            common factor, again and again until no weight exceeds its cap: the limit is min(g w, cap). ``"additive"``
+            gives
             all of them the same amount, again and again: the limit is min(w + a, cap), R survey's strict rule.
         group: (n,) index of the group within which what is cut off is shared; None takes the area.
         labels: names of the groups (areas), for messages.

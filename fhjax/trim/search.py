@@ -145,7 +145,8 @@ def settle_step(x: Array, terms: Array, aim: Array, context: Context, problem: P
     def one(arguments: tuple[Array, Array, Array, Context]) -> Array:
         x, terms, aim, context = arguments
         near = jnp.clip(x + offsets, low, high)
-        there, _ = local_terms(*jax.lax.map(local, near), context, problem, settings)
+        psi, share, bias = jax.lax.map(local, near)
+        there, _ = local_terms(psi, share, bias, context, problem, settings)
         good = there <= aim
         # Trimming less only if that is how rho falls.
         distance = jnp.where(good, jnp.abs(near - x) + 1e-14 * (near > x), jnp.inf)
@@ -208,7 +209,7 @@ def settle(x: Array, target: Array, problem: Problem, settings: Settings) -> Arr
 def search_by_gradient(
     start: Array, target: Array, problem: Problem, settings: Settings, outer: int = 6, inner: int = 40
 ) -> Array:
-    """(b, m) log thresholds that minimise the objective by an augmented Lagrangian with Adam (optax), all areas at once.
+    """(b, m) log thresholds of least objective by an augmented Lagrangian with Adam (optax), all areas at once.
 
     The constraints are log(term / target) <= 0, one an area. Gradients see how one area's cap moves the model variance
     and with it every other area. The result is to be settled: a penalty alone leaves areas above the target.

@@ -72,7 +72,7 @@ class SortedSizes:
         return self.per_area(within.astype(float)).astype(np.int64)
 
     def quantile(self, probability: float) -> FloatArray:
-        """(m,) quantile of the sizes of an area's units: linear between order statistics (R's type 7, NumPy's default)."""
+        """(m,) quantile of an area's unit sizes: linear between order statistics (R's type 7, NumPy's default)."""
         upto = self.prefix(self.count)
         position = probability * np.maximum(self.num_units - 1.0, 0.0)
         low = np.floor(position)

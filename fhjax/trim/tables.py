@@ -1,8 +1,8 @@
-"""Prefix sums over an area's sorted weights, and every trimmed sum from them by one look-up: piecewise linear in the cap.
+"""Prefix sums over an area's sorted weights, and every trimmed sum from them by one look-up.
 
-A record of size s (its weight, or its unit's) carries the factor min(1, c/s). So sum_r x_r min(1, c/s_r) is the sum of x
-over sizes below c plus c times the sum of x/s over the rest: two table rows. Sums of squares over PSUs are quadratic in
-c between sizes: three. The number of records shows in the tables' length only, never in the work of a look-up.
+A record of size s (its weight, or its unit's) carries the factor min(1, c/s). So sum_r x_r min(1, c/s_r) is the sum of
+x over sizes below c plus c times the sum of x/s over the rest: two table rows. Sums of squares over PSUs are quadratic
+in c between sizes: three. The number of records shows in the tables' length only, never in the work of a look-up.
 """
 
 from __future__ import annotations

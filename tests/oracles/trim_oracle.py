@@ -130,7 +130,7 @@ def replicate_variance(weights, replicates, outcomes, multiples, center="full"):
 
 
 def brute_force(candidates, evaluate, target):
-    """Smallest objective over all combinations of candidate caps that meet the target; (objective, caps) or (inf, None)."""
+    """Smallest objective over all combinations of candidate caps that meet the target, with the caps."""
     best, caps = np.inf, None
     for combination in itertools.product(*candidates):
         rho, objective = evaluate(np.array(combination))

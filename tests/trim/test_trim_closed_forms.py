@@ -1,4 +1,4 @@
-"""Caps with the variances held fixed: the three-area oracle of the derivation, and random problems against dense code."""
+"""Caps with the variances held fixed: the three-area oracle of the derivation, random problems against dense code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_before_trimming() -> None:
     t = realised_shares(WEIGHTS, AREA)
     np.testing.assert_allclose(frozen_terms(PSI, MODEL, X, t), [2.17345, 2.50126, 0.0112621], rtol=5e-6)
     assert frozen_terms(PSI, MODEL, X, t, joint="independent").max() == pytest.approx(3.78101, rel=3e-6)
-    assert [round(deff(WEIGHTS[AREA == k]), 3) for k in range(3)] == [2.316, 3.226, 1.0]
+    assert [round(deff(WEIGHTS[k == AREA]), 3) for k in range(3)] == [2.316, 3.226, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_cap_for_each_area(joint, caps) -> None:
     terms = trim_oracle.rho_terms(PSI, MODEL, X, realised_shares(w, AREA), joint)
     np.testing.assert_allclose(terms[:2], 0.05, rtol=1e-10)
     assert terms[2] < 0.05
-    assert [int(np.sum(w[AREA == k] < WEIGHTS[AREA == k])) for k in range(3)] == [1, 3, 0]
+    assert [int(np.sum(w[k == AREA] < WEIGHTS[k == AREA])) for k in range(3)] == [1, 3, 0]
     if joint == "correlated":
-        assert [round(deff(w[AREA == k]), 4) for k in range(2)] == [1.0015, 1.0113]
+        assert [round(deff(w[k == AREA]), 4) for k in range(2)] == [1.0015, 1.0113]
 
 
 def test_one_multiple_of_the_mean() -> None:
@@ -53,7 +53,7 @@ def test_one_multiple_of_the_mean() -> None:
     assert result.multiple == pytest.approx(1.238153, rel=5e-7)
     w = trimmed_by(result.threshold)
     for k in range(2):  # the cap is that multiple of the mean of the trimmed weights
-        assert result.threshold[k] == pytest.approx(result.multiple * w[AREA == k].mean(), rel=1e-12)
+        assert result.threshold[k] == pytest.approx(result.multiple * w[k == AREA].mean(), rel=1e-12)
     assert trim_oracle.rho_terms(PSI, MODEL, X, realised_shares(w, AREA)).max() == pytest.approx(0.05, rel=1e-10)
     # With the mean of the original weights in its place the realised share is larger than meant.
     naive = np.minimum(WEIGHTS[AREA == 0], result.multiple * WEIGHTS[AREA == 0].mean())

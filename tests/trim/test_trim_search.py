@@ -24,7 +24,7 @@ MULTIPLES = np.full(R, 1.0 / R)
 
 
 def random_survey(seed: int, m: int, n: int = 24):
-    """m areas of n records with distinct weights (so that arrays of all problems have one shape) and BRR-like replicates."""
+    """m areas of n records with distinct weights, so that all problems have one shape, and BRR-like replicates."""
     rng = np.random.default_rng(seed)
     area = np.repeat(np.arange(m), n)
     w = np.exp(rng.normal(scale=rng.uniform(0.5, 1.2), size=m * n))
@@ -72,7 +72,7 @@ def test_gradient_route_lands_on_the_closed_form_when_variances_are_frozen() -> 
         return settle(x, goal, data, settings)[0]
 
     compared = 0
-    for seed in range(12):
+    for seed in range(6):
         _, problem = problem_of(seed, m, variances="frozen", objective="weights", model_variance=0.004)
         target = float(problem.before.terms.max()) * np.random.default_rng(seed).uniform(0.2, 0.9)
         # A target no area can be kept from: at least twice what equal weights give.
@@ -84,36 +84,32 @@ def test_gradient_route_lands_on_the_closed_form_when_variances_are_frozen() -> 
         expected = np.where(np.isinf(plan.threshold), untrimmed, plan.threshold)
         np.testing.assert_allclose(np.exp(np.asarray(route(problem.data, target))), expected, rtol=1e-6)
         compared += int(np.sum(expected < 0.999 * untrimmed))
-    assert compared > 18  # areas that were trimmed
+    assert compared > 9  # areas that were trimmed
 
 
-@functools.cache
-def brute_grid(points: int, m: int):
-    digits = np.indices((points,) * m).reshape(m, -1).T
-    return jnp.asarray(digits)
+@functools.partial(jax.jit, static_argnames=("settings", "points"))
+def product_grid(data: Problem, settings: Settings, points: int):
+    """(objective, rho) at every combination of ``points`` caps an area, each with a full refit."""
+    low, high = log_bounds(data)
+    axis = high + jnp.linspace(0.0, 1.0, points)[:, None] * (low - high)
+    digits = jnp.asarray(np.indices((points,) * len(low)).reshape(len(low), -1).T)
+
+    def one(row):
+        evaluation = evaluate(jnp.take_along_axis(axis, row[None], axis=0)[0], data, settings)
+        return evaluation.objective, evaluation.terms.max()
+
+    return jax.lax.map(one, digits, batch_size=1024)
 
 
 def brute_force(problem, target: float, points: int):
-    """Best objective and smallest rho over a full product grid of caps, every point refitted."""
-    low, high = log_bounds(problem.data)
-    axis = high + jnp.linspace(0.0, 1.0, points)[:, None] * (low - high)
-    X = jnp.take_along_axis(axis, brute_grid(points, len(problem.labels)), axis=0)
-
-    @jax.jit
-    def all_of(X):
-        def one(x):
-            evaluation = evaluate(x, problem.data, problem.settings)
-            return evaluation.objective, evaluation.terms.max()
-
-        return jax.lax.map(jax.vmap(one), X.reshape(-1, points ** (len(problem.labels) - 2) * points, X.shape[1]))
-
-    objective, rho = (np.asarray(value).ravel() for value in all_of(X))
+    """Best objective that meets the target, and the smallest rho, over the whole product grid."""
+    objective, rho = (np.asarray(value) for value in product_grid(problem.data, problem.settings, points))
     feasible = rho <= target
     return (objective[feasible].min() if feasible.any() else np.inf), rho.min()
 
 
 @pytest.mark.parametrize(
-    ("m", "points", "seeds", "objective"), [(3, 24, range(4), "eblup"), (6, 6, range(2), "direct")]
+    ("m", "points", "seeds", "objective"), [(3, 24, range(3), "eblup"), (6, 6, range(2), "direct")]
 )
 def test_small_problems_against_brute_force(m, points, seeds, objective) -> None:
     compared = 0
@@ -247,7 +243,7 @@ def test_a_target_for_each_area() -> None:
     plan = plan_trimming(problem, target_rho=target)
     assert plan.certified
     trimmed = np.minimum(survey[0], plan.threshold[survey[2]])
-    terms, s2, psi, _ = rho_from_records(*survey, trimmed)
+    _, s2, psi, _ = rho_from_records(*survey, trimmed)
     rho = trim_oracle.per_area_rho(psi, s2, np.ones((3, 1)), realised_shares(trimmed, survey[2]))
     assert np.all(rho <= target * (1 + 1e-5))
 

@@ -1,4 +1,4 @@
-"""Trimmed sums from prefix tables against the same sums over records: estimates, both design variances, lifts, slopes."""
+"""Trimmed sums from prefix tables against sums over records: estimates, both design variances, lifts, slopes."""
 
 from __future__ import annotations
 
