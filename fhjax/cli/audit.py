@@ -114,6 +114,8 @@ def audit_values(result) -> dict[str, Any]:
 
 def audit_text(result) -> str:
     """What a reader of the terminal needs."""
+    from fhjax.report.numbers import format_up
+
     lines = []
     for finding in result.findings:
         mark = "REFUTED" if finding in result.reasons else "ok"
@@ -130,8 +132,8 @@ def audit_text(result) -> str:
     for name in ("largest area", *shown):
         low, high = result.rho_compatible[name]
         lines.append(
-            f"rho, {name}: {result.rho_claimed[name]:.4g} claimed; the draws' variances are compatible with {low:.4g} "
-            f"to {high:.4g}."
+            f"rho, {name}: {format_up(result.rho_claimed[name], 4)} claimed; the draws' variances are compatible with "
+            f"{low:.4g} to {format_up(high, 4)}."
         )
     lines += [f"Not seen: {sentence}" for sentence in result.unseen]
     if result.refuted:

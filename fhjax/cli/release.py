@@ -43,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.assessment import default_delta
     from fhjax.errors import InputError
     from fhjax.release.publish import publish
+    from fhjax.report.numbers import format_up
 
     for path in (args.out, args.guarantee):
         if Path(path).exists():
@@ -74,10 +75,11 @@ def run(args: argparse.Namespace) -> int:
     Path(args.guarantee).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     print(f"{values['release']}: {len(made.labels):,} areas in {args.out}")
     print(
-        f"rho {values['rho']:.6g} (real-number draw: {values['rho_real_numbers']:.6g}; the lattice adds "
+        f"rho {format_up(values['rho'], 8)} "
+        f"(real-number draw: {format_up(values['rho_real_numbers'], 8)}; the lattice adds "
         f"{100 * made.price.spacing_share:.2g} %)"
     )
-    print(f"epsilon {values['epsilon']:.6g} at delta {delta:g}, from the tight conversion of zCDP")
+    print(f"epsilon {format_up(values['epsilon'], 6)} at delta {delta:g}, from the tight conversion of zCDP")
     print("Publish the draws file. The guarantee file is internal: its numbers come from confidential data.")
     return 0
 
