@@ -1,6 +1,7 @@
 """The values that flow, from a survey file to a privacy statement. Read top to bottom, they are the story.
 
-``AreaSums`` -> ``DirectEstimates`` -> ``AreaData`` -> ``FayHerriotFit`` -> ``Posterior`` -> ``Guarantees`` -> ``Assessment``
+``AreaSums`` -> ``DirectEstimates`` -> ``AreaData`` -> ``FayHerriotFit`` -> ``Posterior`` -> ``Guarantees`` ->
+``Assessment``
 
 Each is a frozen dataclass and a JAX pytree: numbers are leaves, names and options are static. The survey side
 (``AreaSums``, ``DirectEstimates``) holds NumPy arrays because it comes out of an SQL engine; from ``AreaData`` on the
@@ -68,6 +69,26 @@ class Labels(tuple):
         return [self[i] for i in np.flatnonzero(np.asarray(mask))]
 
 
+class NumberedLabels:
+    """Stands for labels "area 1", "area 2", ... that nobody gave: none is written down until a message needs it."""
+
+    def __init__(self, num_areas: int, *, first: int = 0, prefix: str = ""):
+        self.num_areas, self.first, self.prefix = num_areas, first, prefix
+
+    def __len__(self) -> int:
+        return self.num_areas
+
+    def __getitem__(self, i: int) -> str:
+        return f"{self.prefix}{self.first + i}"
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(self.num_areas))
+
+    def where(self, mask: npt.ArrayLike) -> list[str]:
+        """The labels at which a boolean mask is true."""
+        return [self[int(i)] for i in np.flatnonzero(np.asarray(mask))]
+
+
 @record
 class StratumSums:
     """Taylor linearisation's table: one row for each pair (area, stratum) that has a record in the universe.
@@ -133,6 +154,7 @@ class AreaSums:
     outcome_lower: float = static(default=0.0)  # declared bounds of one record's outcome
     outcome_upper: float = static(default=1.0)
     num_filtered: int = static(default=0)  # records of the file dropped by the filter, before the design
+    subject: str = static(default="")  # what is estimated, where, from which file: "'poor' by area from survey.parquet"
     design: tuple[str, ...] = static(default=())  # sentences: what was read, with which roles
 
     @property
@@ -210,6 +232,7 @@ def _merge_area_sums(one: AreaSums, two: AreaSums) -> AreaSums:
         outcome_lower=one.outcome_lower,
         outcome_upper=one.outcome_upper,
         num_filtered=one.num_filtered + two.num_filtered,
+        subject=one.subject if one.subject == two.subject else ", ".join(filter(None, (one.subject, two.subject))),
         design=tuple(dict.fromkeys((*one.design, *two.design))),
     )
 
@@ -399,6 +422,7 @@ class DirectEstimates:
     variance_method: str = static(default="given")  # a sentence fragment for the report
     variance_source: str = static(default="estimated")  # "estimated" from the same confidential data, or "public"
     num_filtered: int = static(default=0)
+    subject: str = static(default="")  # as in AreaSums
     design: tuple[str, ...] = static(default=())
 
     @property
@@ -413,9 +437,15 @@ class DirectEstimates:
 FLAGS = {
     "zero_variance": "the design variance is 0, so the guarantee is infinite",
     "generalised_variance": "the design variance was 0 and replaced by a generalised variance function",
-    "low_degrees_of_freedom": "the design variance rests on at most 2 degrees of freedom; rho goes with its inverse square",
+    "low_degrees_of_freedom": (
+        "the design variance rests on at most 2 degrees of freedom; rho goes with its inverse square"
+    ),
     "constant_outcome": "all records of the area have the same outcome",
     "single_record": "the area has one record",
+    "few_cases": (
+        "the standard error is as large as with fewer than 10 cases (for the distance to the nearer bound of the "
+        "outcome), so the design variance is itself uncertain; rho goes with its inverse square"
+    ),
     "missing_outcomes": "more than 10 % of the area's records have no observed outcome",
 }
 
@@ -510,6 +540,11 @@ class ReleaseGuarantee:
     assumptions: tuple[str, ...] = static()  # complete sentences
     gaussian_pair: bool = static(default=True)  # worst neighbours are one Gaussian pair: exact conversion is allowed
 
+    def __str__(self) -> str:
+        """The number never without what it compares and assumes."""
+        lines = [f"{self.release}: {float(self.rho):.6g}-zCDP", f"  {self.neighbours}"]
+        return "\n".join([*lines, *(f"  - {sentence}" for sentence in self.assumptions)])
+
 
 @record
 class Guarantees:
@@ -536,10 +571,25 @@ class Guarantees:
     assumptions: tuple[str, ...] = static(default=())
     labels: Labels | None = static(default=None)
 
+    def __str__(self) -> str:
+        """The headline numbers, unrounded to six digits, with what they compare and assume."""
+        rho = np.asarray(self.per_area_rho)
+        lines = [
+            f"{rho.shape[-1]:,} areas, rho (zCDP):",
+            f"  one area's draw: median {np.median(rho):.6g}, largest {rho.max():.6g}",
+            *(f"  {release.release}: {float(release.rho):.6g}" for release in self._releases()),
+            f"  {self.neighbours}",
+            *(f"  - {sentence}" for sentence in self.joint_correlated.assumptions),
+        ]
+        return "\n".join(lines)
+
+    def _releases(self) -> tuple[ReleaseGuarantee, ...]:
+        return self.joint_correlated, self.joint_independent, self.sequential
+
 
 @record
 class Drivers:
-    """What drives rho across areas: ordinary least squares of log rho, slopes with 95 % intervals (low, estimate, high)."""
+    """What drives rho across areas: least squares of log rho, slopes with 95 % intervals (low, estimate, high)."""
 
     slope_log_n: tuple[float, float, float]  # log rho on log n alone
     slope_log_ratio_joint: tuple[float, float, float]  # log rho on log ratio and log n: the ratio's slope

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fhjax.errors import InputError, complain, first_few
 from fhjax.model.basis import COLLINEAR
-from fhjax.records import AreaData, DirectEstimates, FloatArray, Labels
+from fhjax.records import AreaData, DirectEstimates, FloatArray, Labels, NumberedLabels
 
 INTERCEPT = "(Intercept)"
 
@@ -101,7 +101,7 @@ def area_data(
         y=jnp.asarray(direct),
         sampling_variance=jnp.asarray(psi),
         X=jnp.asarray(covariates),
-        labels=None if labels is None else names_of_areas,
+        labels=names_of_areas if isinstance(names_of_areas, Labels) else None,
         columns=names,
         variance_source=variance_source,
     )
@@ -186,9 +186,9 @@ def _covariates(X: npt.ArrayLike | None, m: int, columns: Sequence[str] | None) 
     return array, tuple(str(column) for column in columns)
 
 
-def _labels(labels: Sequence[object] | None, m: int) -> Labels:
+def _labels(labels: Sequence[object] | None, m: int) -> Labels | NumberedLabels:
     if labels is None:
-        return Labels(f"area {i + 1}" for i in range(m))
+        return NumberedLabels(m, first=1, prefix="area ")
     result = labels if isinstance(labels, Labels) else Labels(labels)
     if len(result) != m:
         raise InputError(f"There are {m:,} areas and {len(result):,} labels: give one label for each area.")

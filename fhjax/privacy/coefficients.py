@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from fhjax.errors import InputError, complain
-from fhjax.records import Array, Labels, record, static
+from fhjax.records import Array, Labels, NumberedLabels, record, static
 
 _MAX_DENSE_BYTES = 2**30
 
@@ -213,7 +213,7 @@ def coefficients(
     X: Any,
     *,
     beta_prior_precision: Any = None,
-    labels: Labels | None = None,
+    labels: Labels | NumberedLabels | None = None,
 ) -> Coefficients:
     """The operator of sensitivity coefficients c_ik for a Fay-Herriot posterior.
 
@@ -257,8 +257,8 @@ def coefficients(
     return Coefficients(sampling_variance=psi, model_variance=s2, basis=basis)
 
 
-def _validate(psi: np.ndarray, s2: float, X: np.ndarray, P: Any, labels: Labels | None) -> None:
-    names = labels if labels is not None else Labels(range(len(psi)))
+def _validate(psi: np.ndarray, s2: float, X: np.ndarray, P: Any, labels: Labels | NumberedLabels | None) -> None:
+    names = labels if labels is not None else NumberedLabels(len(psi))
 
     def refuse(mask: Any, what: str, way_out: str) -> None:
         if mask.any():

@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.privacy.coefficients import Coefficients, is_concrete
+from fhjax.privacy.sharded import off_diagonal_of_shards
 from fhjax.records import Array, record, static
+from fhjax.sharding import is_sharded
 
 _ROWS, _COLUMNS = 256, 2048  # areas by candidates looked at together: 4 MiB
 _FULL_SEARCH_WORK = 4e9  # multiplications up to which every off-diagonal maximum is found exactly
@@ -35,8 +37,12 @@ class LargestEffects:
 def two_largest(values: Array) -> tuple[Array, Array, Array]:
     """The largest of (m,) values, its index, and the largest of the rest (0 when there is none), in two passes."""
     first = jnp.argmax(values)
-    rest = jnp.max(values.at[first].set(0.0))
-    return values[first], first, rest
+    return jnp.max(values), first, jnp.max(without(values, first, 0.0))
+
+
+def without(values: Array, index: Array, fill: float) -> Array:
+    """(m,) values with one replaced: a comparison, because an indexed update would gather areas of several devices."""
+    return jnp.where(jnp.arange(values.shape[0]) == index, fill, values)
 
 
 def other_factor(coefficients: Coefficients, sensitivity: Array) -> Array:
@@ -110,12 +116,18 @@ def _settle(coefficients: Coefficients, sensitivity: Array, exact_off_diagonal: 
     every = jnp.arange(m)
     if p == 1:
         _, where, _ = two_largest(jnp.abs(W[:, 0]))
-        second = jnp.argmax(jnp.abs(W[:, 0]).at[where].set(-1.0))
+        second = jnp.argmax(without(jnp.abs(W[:, 0]), where, -1.0))
         return own, bound, jnp.where(every == where, second, where), settled
     if exact_off_diagonal:
         value, by = search(every, coefficients.basis, W, jnp.zeros(m))
         return own, coefficients.shrinkage * value, by, settled
     return own, bound, jnp.full(m, -1, every.dtype), settled
+
+
+@jax.jit
+def _larger(own: Array, others: Array, by: Array) -> tuple[Array, Array]:
+    """The larger effect and who causes it; the area itself on a tie."""
+    return jnp.maximum(own, others), jnp.where((own >= others) | (by < 0), jnp.arange(own.shape[0]), by)
 
 
 def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_work: float = _FULL_SEARCH_WORK):
@@ -135,8 +147,14 @@ def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_wo
     m, p = coefficients.basis.shape
     sensitivity = jnp.asarray(sensitivity, dtype=float)
     exact = p == 1 or float(m) * m * p <= search_work
-    own, others, by, settled = _settle(coefficients, sensitivity, exact)
-    if not exact and is_concrete(others):
+    if p > 1 and is_sharded(coefficients.basis):
+        own, bound, _, settled = _settle(coefficients, sensitivity, False)
+        W = other_factor(coefficients, sensitivity)
+        others, by = off_diagonal_of_shards(coefficients, W, settled, exact)
+        others = others if exact else jnp.where(settled, jnp.minimum(bound, own), others)
+    else:
+        own, others, by, settled = _settle(coefficients, sensitivity, exact)
+    if not exact and not is_sharded(others) and is_concrete(others):
         # Only here is the number of searched areas known, which keeps the work at (unsettled areas) x m.
         rows = jnp.asarray(np.flatnonzero(~np.asarray(settled)))
         if rows.size:
@@ -146,12 +164,11 @@ def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_wo
             others, by = others.at[rows].set(B * value), by.at[rows].set(index)
         # A settled area is its own maximum whatever its bound says.
         others = jnp.where(settled, jnp.minimum(others, own), others)
-    every = jnp.arange(m)
-    own_first = own >= others
+    effect, attained_by = _larger(own, others, by)
     num_settled = int(jnp.sum(settled)) if is_concrete(settled) else 0
     return LargestEffects(
-        effect=jnp.maximum(own, others),
-        attained_by=jnp.where(own_first | (by < 0), every, by),
+        effect=effect,
+        attained_by=attained_by,
         off_diagonal=others,
         off_diagonal_exact=exact,
         num_settled_by_certificate=num_settled,

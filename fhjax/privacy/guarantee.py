@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -19,7 +20,19 @@ from fhjax.privacy.rho import (
     own_area_terms,
     per_area_rho,
 )
-from fhjax.records import AreaData, Array, FayHerriotFit, FloatArray, Guarantees, Labels, Posterior, ReleaseGuarantee
+from fhjax.privacy.sharded import coefficients_of_shards
+from fhjax.records import (
+    AreaData,
+    Array,
+    FayHerriotFit,
+    FloatArray,
+    Guarantees,
+    Labels,
+    NumberedLabels,
+    Posterior,
+    ReleaseGuarantee,
+)
+from fhjax.sharding import is_sharded
 
 __all__ = ["guarantees", "joint_rho_correlated", "joint_rho_independent", "neighbours_sentence", "per_area_rho"]
 
@@ -97,25 +110,36 @@ def guarantees(
     C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
     assumptions = release_assumptions(data, posterior, model_variance_source)
     effects = largest_effects(C, delta, search_work=search_work)
+    if data.mask is not None:
+        # Padding is settled at once; it is not an area.
+        count = effects.num_settled_by_certificate - (data.num_areas - int(jnp.sum(data.mask)))
+        effects = dataclasses.replace(effects, num_settled_by_certificate=count)
     return assemble(C, delta, effects, neighbours_sentence(privacy_unit), assumptions, data.labels, X)
 
 
 def prepare(
     data: AreaData, posterior: Posterior | FayHerriotFit, sensitivity: Any, beta_prior_precision: Any = None
-) -> tuple[Coefficients, Array, FloatArray]:
+) -> tuple[Coefficients, Array, FloatArray | Array]:
     """The operator, the sensitivities and the covariates, checked; padded rows are made harmless."""
-    labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
+    if is_sharded(data.sampling_variance):
+        C, delta, X = coefficients_of_shards(data, posterior.model_variance, sensitivity, beta_prior_precision)
+        _check_beta_covariance(C, X, posterior.beta_covariance)
+        return C, delta, X
+    labels = data.labels if data.labels is not None else NumberedLabels(data.num_areas)
     if len(labels) < data.num_areas and data.mask is not None:
         labels = Labels([*labels, *("padding" for _ in range(data.num_areas - len(labels)))])
     psi, X = np.asarray(data.sampling_variance, dtype=float), np.asarray(data.X, dtype=float)
     if data.mask is not None and np.ndim(sensitivity) == 1 and np.shape(sensitivity) == np.shape(data.mask):
         sensitivity = np.where(np.asarray(data.mask), np.asarray(sensitivity), 0)  # whatever a padded row holds
+    elif data.mask is not None and np.shape(sensitivity) == (int(np.sum(np.asarray(data.mask))),):
+        given, sensitivity = np.asarray(sensitivity), np.zeros(data.num_areas)  # one number an area, none for padding
+        sensitivity[np.asarray(data.mask)] = given
     delta = checked_sensitivity(sensitivity, labels)
     if data.mask is not None:
         mask = np.asarray(data.mask)
         psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
     C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
-    _check_beta_covariance(C, X, np.asarray(posterior.beta_covariance))
+    _check_beta_covariance(C, X, posterior.beta_covariance)
     return C, jnp.asarray(delta), X
 
 
@@ -209,9 +233,8 @@ def conservative_bound(
     intercept-only model and constant sampling variances. Otherwise "none", and no number.
     """
     variance = C.posterior_variance()
-    X, psi = np.asarray(X), np.asarray(C.sampling_variance)
-    used = np.any(X != 0.0, axis=1)
-    reached = int(np.sum(np.asarray(effects.effect) > np.asarray(delta) * (1.0 + 1e-12)))
+    exceeding, same_covariate, same_variance = _coincidences(X, C.sampling_variance, effects.effect, delta)
+    reached = int(exceeding)
     violated = (
         f"in {reached:,} {'area' if reached == 1 else 'areas'} a unit of another area moves the posterior mean by "
         "more than the area's own sensitivity"
@@ -222,20 +245,30 @@ def conservative_bound(
             "moves the posterior mean of area i by more than Δ_i."
         )
         return jnp.maximum(_squared_over(delta, variance), area), "own_sensitivity", note
-    intercept_only = X.shape[1] == 1 and len(np.unique(X[used, 0])) <= 1
-    if intercept_only or len(np.unique(psi[used])) <= 1:
+    intercept_only = X.shape[1] == 1 and bool(same_covariate)
+    if intercept_only or bool(same_variance):
         why = "the model has an intercept only" if intercept_only else "all sampling variances are equal"
         note = (
             f"S² / (2 σ_i²) with S the largest sensitivity of all areas, which is a bound because {why}. "
             f"Δ_i² / (2 σ_i²) is none here: {violated}."
         )
-        largest = jnp.full_like(delta, jnp.max(delta))
-        return jnp.maximum(_squared_over(largest, variance), area), "largest_sensitivity", note
+        return jnp.maximum(_squared_over(jnp.max(delta), variance), area), "largest_sensitivity", note
     note = (
         f"No bound without coefficients holds here: {violated}, and with covariates and unequal sampling variances a "
         "coefficient can exceed 1."
     )
     return None, "none", note
+
+
+@jax.jit
+def _coincidences(X: Array, psi: Array, effect: Array, delta: Array) -> tuple[Array, Array, Array]:
+    """How many areas are moved by more than their own sensitivity; is the first covariate, is psi the same in all?"""
+    used = jnp.any(X != 0.0, axis=1)
+
+    def same(values: Array) -> Array:
+        return ~(jnp.min(jnp.where(used, values, jnp.inf)) < jnp.max(jnp.where(used, values, -jnp.inf)))
+
+    return jnp.sum(effect > delta * (1.0 + 1e-12)), same(X[:, 0]), same(psi)
 
 
 def _squared_over(change: Array, variance: Array) -> Array:
@@ -245,7 +278,7 @@ def _squared_over(change: Array, variance: Array) -> Array:
     )
 
 
-def checked_sensitivity(sensitivity: Any, labels: Labels) -> np.ndarray:
+def checked_sensitivity(sensitivity: Any, labels: Labels | NumberedLabels) -> np.ndarray:
     """Delta (m,), checked; one number serves all areas."""
     if getattr(sensitivity, "dtype", None) == np.float32:
         raise InputError("Privacy numbers need float64: single precision understates rho. Convert with astype(float).")
@@ -260,14 +293,18 @@ def checked_sensitivity(sensitivity: Any, labels: Labels) -> np.ndarray:
     return delta
 
 
-def _check_beta_covariance(C: Coefficients, X: np.ndarray, covariance: np.ndarray) -> None:
+def _check_beta_covariance(C: Coefficients, X: Any, covariance: Array) -> None:
     """The posterior must be of these data: X A X' from its A agrees with ours, to the digits collinearity leaves A."""
     if covariance.shape != (X.shape[1],) * 2:
         raise InputError(f"The posterior has {covariance.shape[0]} coefficients and the data {X.shape[1]} covariates.")
-    ours = np.sum(np.asarray(C.basis) ** 2, axis=1)
-    theirs = np.einsum("ip,pq,iq->i", X, covariance, X)
-    if not np.isfinite(theirs).all() or np.abs(theirs - ours).max() > 0.05 * ours.max():
+    if not bool(_agree(C.basis, jnp.asarray(X), jnp.asarray(covariance))):
         raise InputError(
             "The posterior was not computed from these sampling variances and covariates: its covariance of the "
             "regression coefficients does not match. Pass the posterior of these data, or its beta_prior_precision."
         )
+
+
+@jax.jit
+def _agree(basis: Array, X: Array, covariance: Array) -> Array:
+    ours, theirs = jnp.sum(basis**2, axis=1), jnp.sum((X @ covariance) * X, axis=1)
+    return jnp.all(jnp.isfinite(theirs)) & ~(jnp.max(jnp.abs(theirs - ours)) > 0.05 * jnp.max(ours))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fhjax.privacy.coefficients import Coefficients, divide, prediction_basis
-from fhjax.privacy.extremes import norm_bound, other_factor, search, two_largest
+from fhjax.privacy.extremes import norm_bound, other_factor, search, two_largest, without
 from fhjax.records import Array
 
 
@@ -70,7 +70,7 @@ def per_area_rho(
     every = jnp.arange(delta.shape[0])
     if W.shape[1] == 1:
         _, first, _ = two_largest(jnp.abs(W[:, 0]))
-        second = jnp.argmax(jnp.abs(W[:, 0]).at[first].set(-1.0))
+        second = jnp.argmax(without(jnp.abs(W[:, 0]), first, -1.0))
         k = jnp.where(every == first, second, first)
     else:
         need = own < norm_bound(fixed_C, W) * (1.0 + 1e-12)
