@@ -21,7 +21,6 @@ def assess(
     *,
     X: npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
-    intercept: bool | None = None,
     method: str = "reml",
     delta: float | None = None,
 ) -> Assessment:
@@ -62,13 +61,8 @@ def assess(
             f"assess takes direct estimates, not {type(direct).__name__}: direct_estimates(survey) makes them, and "
             "read_area_level(table, ...) reads them."
         )
-    if delta is None:
-        delta = default_delta(direct)
-    if isinstance(delta, str) or not 0.0 < delta < 1.0:
-        raise InputError(
-            f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records."
-        )
-    data = model_data(direct, X=X, columns=columns, intercept=intercept)
+    delta = checked_delta(delta, direct)
+    data = model_data(direct, X=X, columns=columns)
     fitted = fit_model(data, method=method)
     posterior = posterior_of(data, fitted)
     result = guarantees(data, posterior, direct.sensitivity, privacy_unit=direct.privacy_unit)
@@ -81,55 +75,41 @@ def assess(
         equal_weight_rho=_equal_weight_rho(direct, data, posterior),
         drivers=_drivers(direct, result.per_area_rho),
         model_variance_changes=model_variance_changes(data, posterior, direct.sensitivity),
-        delta=float(delta),
+        delta=delta,
     )
 
 
 def model_data(
-    direct: DirectEstimates,
-    *,
-    X: npt.ArrayLike | None = None,
-    columns: Sequence[str] | None = None,
-    intercept: bool | None = None,
+    direct: DirectEstimates, *, X: npt.ArrayLike | None = None, columns: Sequence[str] | None = None
 ) -> AreaData:
-    """What the model sees of direct estimates and covariates: an intercept exactly once, kept zero variances kept.
+    """What the model sees of direct estimates and covariates.
 
     Args:
-        direct, X, columns, intercept: as in :func:`assess`.
+        direct, X, columns: as in :func:`assess`.
 
     Returns:
-        The area-level data. Areas whose zero variance was kept by ``zero_variance="keep"`` carry the flag
-        ``zero_variance`` and pass; any other zero variance is refused.
+        The area-level data, with an intercept. Areas whose zero variance was kept by ``zero_variance="keep"`` pass.
 
     Raises:
-        InputError: as :func:`fhjax.model.checks.area_data`.
+        InputError: only one area, or as :func:`fhjax.model.checks.area_data`.
     """
     if len(direct.labels) == 1:
         raise InputError(
             f"Only 1 area can be used: {direct.labels[0]!r}. A small-area model lends strength from one area to "
             "another, so it needs at least 2 areas. Check the area column, the filter and the excluded areas."
         )
-    if intercept is None:
-        intercept = not _has_constant_column(X)
-    kept = direct.flags.get("zero_variance")
-    return from_direct(
-        direct,
-        X=X,
-        columns=columns,
-        intercept=intercept,
-        allow_zero_variance=kept is not None and bool(np.any(kept)),
-    )
+    return from_direct(direct, X=X, columns=columns)
 
 
-def _has_constant_column(X: npt.ArrayLike | None) -> bool:
-    if X is None:
-        return False
-    try:
-        values = np.asarray(X, dtype=np.float64)
-    except (TypeError, ValueError):
-        return False  # what is not numbers is refused later, in words
-    values = values[:, None] if values.ndim == 1 else values
-    return values.ndim == 2 and len(values) > 0 and bool(np.any(np.all(values == values[0], axis=0) & (values[0] != 0)))
+def checked_delta(delta: float | None, direct: DirectEstimates) -> float:
+    """The delta that was asked for, if it is a probability above 0 and below 1, or the default."""
+    if delta is None:
+        delta = default_delta(direct)
+    if isinstance(delta, str) or not 0.0 < delta < 1.0:
+        raise InputError(
+            f"delta must lie strictly between 0 and 1, got {delta!r}. A common choice is below 1 / records."
+        )
+    return float(delta)
 
 
 def default_delta(direct: DirectEstimates) -> float:

@@ -32,7 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """State what one draw costs, by area and jointly."""
-    from fhjax.assessment import default_delta, model_data
+    from fhjax.assessment import checked_delta, model_data
     from fhjax.model.fit import given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.conversion import epsilon_simple
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         privacy_unit=direct.privacy_unit,
         model_variance_source="estimated" if args.fit else "public",
     )
-    delta = args.delta if args.delta is not None else default_delta(direct)
+    delta = checked_delta(args.delta, direct)
 
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     guarantees_table(data, result, delta).to_csv(args.out, index=False)

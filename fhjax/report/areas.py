@@ -17,6 +17,7 @@ from fhjax.records import Assessment
 COLUMNS = (
     "area",
     "n",
+    "n_missing",
     "sum_w",
     "w_max",
     "weight_ratio",
@@ -120,6 +121,7 @@ def area_table(assessment: Assessment, epsilon_methods: Sequence[str] = DEFAULT_
     columns: dict[str, Any] = {
         "area": list(direct.labels),
         "n": pd.array([pd.NA] * size if direct.num_records is None else direct.num_records, dtype="Int64"),
+        "n_missing": pd.array([pd.NA] * size if direct.num_missing is None else direct.num_missing, dtype="Int64"),
         "sum_w": known(direct.weight_sum),
         "w_max": known(direct.max_unit_weight),
         "weight_ratio": known(direct.weight_ratio),

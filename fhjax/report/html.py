@@ -15,7 +15,7 @@ from fhjax.report import tables
 from fhjax.report.areas import DEFAULT_METHODS, EPSILON_METHODS, check_methods
 from fhjax.report.assumptions import assumptions
 from fhjax.report.figures import Drawing
-from fhjax.report.numbers import format_delta, format_number
+from fhjax.report.numbers import format_count, format_delta
 from fhjax.report.statement import INTERNAL_NOTICE, statement
 
 TITLE = "How much privacy does this release already carry?"
@@ -76,11 +76,12 @@ def render(
         conversion=f"At δ = {delta}, {'; '.join(conversions)}.",
         design=assessment.direct.design,
         estimator=_estimator(assessment),
+        subject=assessment.direct.subject,
         figures=by_section,
         design_table=tables.design_table(assessment, table),
         fit_table=tables.fit_table(assessment, summary),
         release_table=tables.release_table(assessment, summary),
-        risk_table=tables.risk_table(summary),
+        risk_table=tables.risk_table(assessment, summary),
         rho_table=tables.rho_table(assessment, table),
         structure_table=tables.structure_table(assessment, table),
         weights_table=tables.weights_table(assessment, table),
@@ -124,7 +125,7 @@ def _run(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Seed", "" if provenance.get("seed") is None else str(provenance["seed"])),
     ]
     rows += [
-        (f"Input {i}", f"{Path(file['path']).name}, {format_number(file['bytes'], 10)} bytes, SHA-256 {file['sha256']}")
+        (f"Input {i}", f"{Path(file['path']).name}, {format_count(file['bytes'])} bytes, SHA-256 {file['sha256']}")
         for i, file in enumerate(provenance.get("files") or [], start=1)
     ]
     return [row for row in rows if row[1]]

@@ -70,12 +70,24 @@ def collect_provenance(
             "float64": _float64(),
             "platform": platform.platform(),
             "git": git_state(),
-            "started": begun.isoformat(timespec="seconds"),
-            "ended": ended.isoformat(timespec="seconds"),
+            "started": begun.isoformat(timespec="milliseconds"),
+            "ended": ended.isoformat(timespec="milliseconds"),
             "wall_seconds": round((ended - begun).total_seconds(), 3),
             "peak_memory_bytes": peak_memory(),
         }
     )
+
+
+def finished(run: Mapping[str, Any]) -> dict[str, Any]:
+    """The same run at its end: the times and the memory of all its work, the report's included."""
+    begun = datetime.datetime.fromisoformat(run["started"])
+    ended = datetime.datetime.now(datetime.UTC)
+    return {
+        **run,
+        "ended": ended.isoformat(timespec="milliseconds"),
+        "wall_seconds": round((ended - begun).total_seconds(), 3),
+        "peak_memory_bytes": peak_memory(),
+    }
 
 
 def _descriptions(given: str | Path | Mapping[str, Any]) -> list[dict[str, Any]]:

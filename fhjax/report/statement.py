@@ -20,6 +20,9 @@ INTERNAL_NOTICE = (
     "leave the house is the draw, and what the assumptions below make public anyway."
 )
 
+#: Above this epsilon the (epsilon, delta) statement gives no practical protection, and the report says so.
+NO_PROTECTION = 10
+
 
 def statement(assessment: Assessment, summary: dict[str, Any] | None = None) -> tuple[str, ...]:
     """What the release guarantees and what it does not, as plain paragraphs.
@@ -77,8 +80,10 @@ def infinite_areas(assessment: Assessment) -> str:
 def _what(assessment: Assessment, summary: dict[str, Any]) -> str:
     records = summary["num_records"]
     source = f" from {_count(records, 'survey record')}" if records else ""
+    subject = f" ({assessment.direct.subject})" if assessment.direct.subject else ""
     return (
-        f"The release is one random draw of the small-area estimates of {_count(summary['num_areas'], 'area')}, "
+        f"The release is one random draw of the small-area estimates{subject} of "
+        f"{_count(summary['num_areas'], 'area')}, "
         f"made{source} by sampling the posterior distribution of a Fay-Herriot model once. The randomness of the draw "
         f"hides part of what {unit_of(assessment)} contributed. This statement says how much, in the terms of "
         "zero-concentrated differential privacy (zCDP) and of (ε, δ)-differential privacy."
@@ -105,11 +110,17 @@ def _meaning(assessment: Assessment, summary: dict[str, Any]) -> str:
         return ""
     factor = math.exp(min(epsilon, 700.0))
     size = f"about {format_up(factor, 2)}" if factor < 1e6 else "more than a million"
+    verdict = "Whether the value is small enough is a decision of policy, not of statistics."
+    if epsilon > NO_PROTECTION:
+        verdict = (
+            f"An ε above {NO_PROTECTION} says next to nothing about what an attacker with much knowledge can learn of "
+            "one unit: by itself it is no argument for the release. Look at the most exposed areas, trim weights, "
+            "merge areas or leave some out."
+        )
     return (
         "In words: take any two neighbouring data sets and any set of results. The probability that the release lies "
         f"in that set under one data set is at most exp(ε), here {size}, times its probability under the other, plus "
-        f"at most δ = {format_delta(assessment.delta)}. Smaller is stronger. Whether the value is small enough is a "
-        "decision of policy, not of statistics."
+        f"at most δ = {format_delta(assessment.delta)}. Smaller is stronger. {verdict}"
     )
 
 
@@ -135,7 +146,8 @@ def _areas(assessment: Assessment, summary: dict[str, Any]) -> str:
         details.append(_count(int(assessment.direct.num_records[worst]), "record"))
     weight_ratio = assessment.direct.weight_ratio
     if weight_ratio is not None:
-        details.append(f"largest weight {format_number(float(weight_ratio[worst]))} times the mean")
+        what = "weight" if assessment.direct.privacy_unit == "record" else "weight of one unit"
+        details.append(f"largest {what} {format_number(float(weight_ratio[worst]))} times the mean weight of a record")
     known = f" ({', '.join(details)})" if details else ""
     return (
         f"Publishing the draw of one area alone costs ρ = {format_up(summary['rho_median'])} "

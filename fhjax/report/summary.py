@@ -131,7 +131,7 @@ def summarise(
             name: {"release": release.release, "rho": rhos[name], "worst_area": worst_label(assessment, release)}
             for name, release in releases(assessment).items()
         },
-        "risk_to_one_person": _risk(quantile(rho, 0.5), float(rho[worst]), rhos["joint_correlated"], assessment.delta),
+        "risk_to_one_unit": _risk(quantile(rho, 0.5), float(rho[worst]), rhos["joint_correlated"], assessment.delta),
         "flags": {name: int(np.sum(marked)) for name, marked in direct.flags.items()},
         "reading": "Internal: computed from confidential data. Unrounded: round rho and epsilon up to quote them. "
         'An infinite value is the text "Infinity"; an unknown one is null.',

@@ -38,10 +38,14 @@ AREA_COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
     "n": ("n", format_count),
     "weight_ratio": ("Weight ratio", format_number),
     "sensitivity": ("Sensitivity Δ", format_number),
+    "deff": ("Design effect", format_number),
+    "n_eff": ("Effective n", format_count),
+    "n_missing": ("No outcome", format_count),
     "degrees_of_freedom": ("Degrees of freedom", format_count),
     "y": ("Direct estimate", lambda x: format_number(x, 4)),
     "se": ("Standard error", format_number),
     "shrinkage": ("Shrinkage B", format_number),
+    "c_own": ("Own coefficient c_ii", format_number),
     "posterior_mean": ("Posterior mean", lambda x: format_number(x, 4)),
     "posterior_sd": ("Posterior s.d.", format_number),
 }
@@ -91,7 +95,7 @@ def design_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         by_area("Shrinkage B", column(table, "shrinkage"), format_number),
     ]
     shown = tuple(row for row in rows if any(cell not in ("", MISSING) for cell in row[1:]))
-    return Table("design", "The survey by area", ("", "Total", "Minimum", "Median", "Maximum"), shown)
+    return Table("design", "Table 1. The survey by area", ("", "Total", "Minimum", "Median", "Maximum"), shown)
 
 
 def rho_table(assessment: Assessment, table: pd.DataFrame) -> Table:
@@ -109,30 +113,36 @@ def rho_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         if assessment.guarantees.conservative_note
         else ""
     )
-    return Table("rho", "The cost of publishing one area", ("", *_SPREAD_HEADER), tuple(rows), note)
+    return Table("rho", "Tables 2 and S1. The cost of publishing one area", ("", *_SPREAD_HEADER), tuple(rows), note)
 
 
-def risk_table(summary: dict[str, Any]) -> Table:
-    """What the same numbers mean for one person: how often the best attack is right, and how sure it can become."""
-    risk = summary["risk_to_one_person"]
+def risk_table(assessment: Assessment, summary: dict[str, Any]) -> Table:
+    """What the same numbers mean for one privacy unit: how often the best attack is right, and how sure it can be."""
+    risk = summary["risk_to_one_unit"]
     titles = {
         "median_area": "One area's draw, median area",
         "most_exposed_area": "One area's draw, most exposed area",
         "joint_correlated": "All areas, one draw of the joint posterior",
     }
     measures = ("best_guess", "advantage", "largest_posterior")
-    rows = tuple(
-        (title, *(f"{format_up(100.0 * risk[name][measure])} %" for measure in measures))
-        for name, title in titles.items()
-    )
+    rows = tuple((title, *(_chance(risk[name][measure]) for measure in measures)) for name, title in titles.items())
+    unit = "person" if assessment.direct.privacy_unit == "record" else f"unit ({assessment.direct.privacy_unit})"
     note = (
-        "An attacker knows everything but which of two outcomes one person has, and thinks them equally likely (50 %) "
+        f"An attacker knows everything but which of two outcomes one {unit} has, and thinks them equally likely (50 %) "
         "before the release. After it the best guess is right as often as the first column says. The advantage is how "
         "much more often the best attack says yes when yes is true than when it is not. How sure the attacker can "
-        "become has no limit, but with probability 1 − δ it stays below the last column."
+        f"become has no limit, but it stays below the last column except with probability δ = "
+        f"{format_delta(summary['delta'])}."
     )
-    header = ("", "Best guess is right", "Advantage", f"Sure at most, but for δ = {format_delta(summary['delta'])}")
-    return Table("risk", "What it means for one person", header, rows, note)
+    header = ("", "Best guess is right", "Advantage", "Almost never surer than")
+    return Table("risk", f"What it means for one {unit}", header, rows, note)
+
+
+def _chance(probability: float) -> str:
+    """A probability in percent, rounded up, but only certainty is called 100 %."""
+    if 0.999 < probability < 1.0:
+        return "> 99.9 %"
+    return f"{format_up(100.0 * probability)} %"
 
 
 def structure_table(assessment: Assessment, table: pd.DataFrame) -> Table:
@@ -147,8 +157,9 @@ def structure_table(assessment: Assessment, table: pd.DataFrame) -> Table:
         ("Share of other areas, r_k", *_spread(column(table, "other_areas_share"), format_number)),
     )
     note = (
-        f"For {format_count(guarantees.num_settled_by_certificate)} areas a bound settled whose influence is largest, "
-        f"for {format_count(guarantees.num_settled_by_search)} a search over all areas did."
+        f"Which area moves an area's estimate most was settled by a bound for "
+        f"{format_count(guarantees.num_settled_by_certificate)} areas and by a search over all areas for "
+        f"{format_count(guarantees.num_settled_by_search)}."
     )
     if not guarantees.off_diagonal_exact:
         note += " Where no search was needed the off-diagonal ratio is an upper bound."
@@ -239,7 +250,7 @@ def variance_table(assessment: Assessment) -> Table | None:
     if not rows:
         return None
     header = ("Model variance changed by", "Minimum", "Median", "Maximum")
-    return Table("variance", "Relative change of ρ when the model variance is changed", header, rows)
+    return Table("variance", "Table S2. Relative change of ρ when the model variance is changed", header, rows)
 
 
 def fit_table(assessment: Assessment, summary: dict[str, Any]) -> Table:
@@ -256,9 +267,9 @@ def fit_table(assessment: Assessment, summary: dict[str, Any]) -> Table:
             (f"Coefficient of {name}", format_number(value, 6), format_number(float(error)))
             for (name, value), error in zip(summary["beta"].items(), errors, strict=True)
         ),
-        ("Log-likelihood", format_number(summary["log_likelihood"], 6), ""),
-        ("AIC", format_number(summary["aic"], 6), ""),
-        ("BIC", format_number(summary["bic"], 6), ""),
+        ("Log-likelihood", format_number(summary["log_likelihood"], 6).replace("-", "−"), ""),
+        ("AIC", format_number(summary["aic"], 6).replace("-", "−"), ""),
+        ("BIC", format_number(summary["bic"], 6).replace("-", "−"), ""),
     ]
     note = f"Fitted by {fit.method.upper() if len(fit.method) < 5 else fit.method}. {summary['status']}"
     return Table("fit", "The fitted Fay-Herriot model", ("", "Estimate", "Standard error"), tuple(rows), note)

@@ -17,7 +17,7 @@ from fhjax.report.areas import DEFAULT_METHODS, area_table, check_methods, exclu
 from fhjax.report.canvas import style
 from fhjax.report.figures import Drawing, draw_all
 from fhjax.report.numbers import json_safe
-from fhjax.report.provenance import collect_provenance
+from fhjax.report.provenance import collect_provenance, finished
 from fhjax.report.summary import summarise
 
 DPI = 300
@@ -80,7 +80,7 @@ def write_report(
         excluded_table(assessment).to_csv(excluded, index=False, encoding="utf-8", lineterminator="\n")
     _write_json(folder / "summary.json", summary)
     (folder / "report.html").write_text(page, encoding="utf-8")
-    _write_json(folder / "run.json", run)  # last: a folder with run.json is complete
+    _write_json(folder / "run.json", finished(run))  # last: a folder with run.json is complete
     return ReportFiles(
         folder=folder,
         page=folder / "report.html",

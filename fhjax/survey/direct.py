@@ -19,6 +19,8 @@ ZeroVariance = Literal["error", "exclude", "gvf", "keep"]
 
 #: A share of missing outcomes above this is flagged.
 MISSING_SHARE = 0.10
+#: A design variance that rests on fewer cases than this is flagged.
+FEW_CASES = 10
 
 
 def direct_estimates(
@@ -114,6 +116,7 @@ def direct_estimates(
         "low_degrees_of_freedom": design.degrees_of_freedom <= 2.0,
         "constant_outcome": constant,
         "single_record": n == 1,
+        "few_cases": few_cases(y, psi, sums.outcome_lower, sums.outcome_upper),
         "missing_outcomes": sums.num_missing > MISSING_SHARE * (n + sums.num_missing),
     }
     gvf = " with a generalised variance function where it is 0" if np.any(flags["generalised_variance"]) else ""
@@ -138,8 +141,19 @@ def direct_estimates(
         variance_method=method.sentence + gvf,
         variance_source=variance_source,
         num_filtered=sums.num_filtered,
+        subject=sums.subject,
         design=(*sums.design, *design.doubts),
     )
+
+
+def few_cases(y: FloatArray, psi: FloatArray, lower: float, upper: float) -> npt.NDArray[np.bool_]:
+    """Areas (m,) whose variance is as large, for the distance to the nearer bound, as with fewer than FEW_CASES cases.
+
+    A share p from n equal weights with k = n p cases has the relative variance (1 - p) / k, about 1 / k. An estimate
+    outside the bounds (a Horvitz-Thompson mean or total can be) is not judged.
+    """
+    nearest = np.minimum(y - lower, upper - y)
+    return (nearest > 0.0) & (FEW_CASES * psi > nearest**2)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

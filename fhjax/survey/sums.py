@@ -7,6 +7,7 @@ observed), because filters inside or before the aggregation cost up to fifteen t
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any
 
 import ibis
@@ -81,8 +82,19 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
         outcome_lower=float(survey.bounds[0]),
         outcome_upper=float(survey.bounds[1]),
         num_filtered=int(survey.num_filtered),
+        subject=_subject(survey),
         design=tuple(survey.notes),
     )
+
+
+def _subject(survey: Survey) -> str:
+    """What is estimated, where, from which file: "'poor' by area from survey.parquet, where age > 15"."""
+    roles = survey.roles
+    files = ", ".join(PurePath(file.path).name for file in survey.files[:3])
+    more = f" and {len(survey.files) - 3:,} more" if len(survey.files) > 3 else ""
+    source = f" from {files}{more}" if files else ""
+    where = f", where {roles.where}" if roles.where else ""
+    return f"{roles.outcome!r} by {', '.join(roles.area)}{source}{where}"
 
 
 def _fetch(expression: Any) -> dict[str, np.ndarray]:

@@ -89,6 +89,16 @@ def test_progress_goes_to_stderr_and_quiet_is_quiet(capsys: pytest.CaptureFixtur
 
 def test_every_verb_has_help() -> None:
     actions = build_parser()._subparsers._group_actions[0]  # type: ignore[union-attr]
-    assert set(actions.choices) == {"report", "direct", "fit", "guarantee", "check", "audit", "release", "doctor"}  # type: ignore[arg-type]
+    assert set(actions.choices) == {
+        "report",
+        "direct",
+        "fit",
+        "guarantee",
+        "trim",
+        "check",
+        "audit",
+        "release",
+        "doctor",
+    }  # type: ignore[arg-type]
     for parser in actions.choices.values():  # type: ignore[union-attr]
         assert parser.description

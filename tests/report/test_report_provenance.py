@@ -42,7 +42,7 @@ def test_a_run_is_described(tmp_path) -> None:
 
 def test_started_may_be_a_datetime() -> None:
     started = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=2)))
-    assert collect_provenance({}, [], started)["started"] == "2025-12-31T22:00:00+00:00"
+    assert collect_provenance({}, [], started)["started"] == "2025-12-31T22:00:00.000+00:00"
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch) -> None:

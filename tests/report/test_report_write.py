@@ -374,18 +374,18 @@ def test_assumptions_already_stated_are_not_said_twice() -> None:
     assessment = cholesterol()
     sentences = assumptions(assessment)
     assert sentences[: len(ASSUMPTIONS)] == ASSUMPTIONS
-    assert len(sentences) == len(ASSUMPTIONS) + 3  # neighbours, real numbers, missing outcomes
+    assert len(sentences) == len(ASSUMPTIONS) + 4  # neighbours, real numbers, excluded areas, missing outcomes
     bare = assumptions(made_up(5, assumptions=()))
     assert len(bare) == 7
     for word in ("neighbours", "universe", "weights", "covariates", "one area", "real numbers", "invariants"):
         assert sum(word in sentence for sentence in bare) >= 1
 
 
-def test_risk_to_one_person_is_that_of_two_normals(any_report) -> None:
+def test_risk_to_one_unit_is_that_of_two_normals(any_report) -> None:
     """The best guess between N(0, 1) and N(mu, 1) is right with probability Phi(mu / 2), mu = sqrt(2 rho)."""
     assessment, files = any_report
     summary = json.loads(files.summary.read_text(encoding="utf-8"))
-    risk = summary["risk_to_one_person"]
+    risk = summary["risk_to_one_unit"]
     rho = float(assessment.guarantees.joint_correlated.rho)
     right = 0.5 * (1.0 + math.erf(math.sqrt(2.0 * rho) / 2.0 / math.sqrt(2.0)))
     assert risk["joint_correlated"]["best_guess"] == pytest.approx(right, rel=1e-9)
