@@ -43,6 +43,12 @@ _PUBLIC = {
     "posterior": "fhjax.model.posterior",
     "Coefficients": "fhjax.privacy.coefficients",
     "guarantees": "fhjax.privacy.guarantee",
+    "subset_guarantee": "fhjax.privacy.linear",
+    "regional_guarantee": "fhjax.privacy.linear",
+    "linear_guarantee": "fhjax.privacy.linear",
+    "composed": "fhjax.privacy.composition",
+    "repeated": "fhjax.privacy.composition",
+    "OtherSpending": "fhjax.privacy.composition",
     "epsilon": "fhjax.privacy.conversion",
     "epsilon_exact": "fhjax.privacy.conversion",
     "epsilon_simple": "fhjax.privacy.conversion",
@@ -78,6 +84,7 @@ if TYPE_CHECKING:
     from fhjax.model.fit import area_data, fit
     from fhjax.model.posterior import posterior
     from fhjax.privacy.coefficients import Coefficients
+    from fhjax.privacy.composition import OtherSpending, composed, repeated
     from fhjax.privacy.conversion import (
         delta_exact,
         epsilon,
@@ -87,6 +94,7 @@ if TYPE_CHECKING:
         rho_for_epsilon,
     )
     from fhjax.privacy.guarantee import guarantees
+    from fhjax.privacy.linear import linear_guarantee, regional_guarantee, subset_guarantee
     from fhjax.privacy.tradeoff import personal_risk
     from fhjax.report.write import write_report
     from fhjax.survey.area_level import read_area_level

@@ -21,9 +21,7 @@ class Claim:
 
 def add_claim_options(parser: argparse.ArgumentParser) -> None:
     """Columns of the area-level file, covariates, and where the model variance comes from."""
-    parser.add_argument(
-        "--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)"
-    )
+    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
     options.add_area_level_options(parser, sensitivity="sensitivity")
     options.add_zero_variance_option(parser)
     options.add_covariate_options(parser)
@@ -42,20 +40,15 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 def claim_from(args: argparse.Namespace) -> Claim:
     """Read the area-level file and work out what is claimed."""
+    from fhjax.assessment import model_data
     from fhjax.cli.guarantee import _model_variance
-    from fhjax.model.fit import fit, from_direct, given
+    from fhjax.model.fit import fit, given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.guarantee import guarantees
 
     direct = options.area_level_from(args)
     X, columns, _ = options.covariates_from(args, direct)
-    data = from_direct(
-        direct,
-        X=X,
-        columns=columns,
-        intercept=columns is None or "(Intercept)" not in columns,
-        allow_zero_variance=args.zero_variance == "keep",
-    )
+    data = model_data(direct, X=X, columns=columns)
     if args.fit is not None:
         fitted, source = given(data, _model_variance(args.fit, data)), "estimated"
     elif args.model_variance is not None:

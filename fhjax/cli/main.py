@@ -1,6 +1,6 @@
 """The ``fhjax`` command: one verb a module, each composing with the others through files.
 
-Exit codes: 0 done, 2 bad input, 3 numerical failure. stdout carries the result, stderr progress and warnings.
+Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure. stdout carries the result, stderr progress and warnings.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb in VERBS:
         verb.add_parser(verbs)
+    for subparser in verbs.choices.values():
+        subparser.description = (subparser.description or "").replace("``", "")  # markup of the docstring
+        subparser.epilog = "Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure."
     return parser
 
 

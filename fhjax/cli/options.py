@@ -64,24 +64,31 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         help="declared bounds of one record's outcome; a yes/no outcome has 0 1 by itself",
     )
     roles.add_argument("--where", metavar="EXPR", help="keep only these records, before the design")
-    roles.add_argument("--strata", metavar="COL")
+    roles.add_argument("--strata", metavar="COL", help="design stratum, for Taylor linearisation")
     roles.add_argument("--psu", metavar="COL", help="primary sampling unit, such as the household")
     roles.add_argument("--unit", metavar="COL", help="privacy unit, such as the household (default: one record)")
     roles.add_argument("--replicates", metavar="PATTERN", help="replicate weights: 'PWGTP1..PWGTP80' or 'pwgtp*'")
 
     direct = parser.add_argument_group("direct estimates and design variances")
-    direct.add_argument("--estimator", choices=("hajek", "ht"), default="hajek")
+    direct.add_argument(
+        "--estimator",
+        choices=("hajek", "ht"),
+        default="hajek",
+        help="weighted mean (hajek, the default), or weighted total over a known population (ht)",
+    )
     direct.add_argument("--population", metavar="FILE", help="known population by area, for --estimator ht")
     direct.add_argument(
         "--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)"
     )
-    direct.add_argument("--replicate-method", choices=REPLICATE_METHODS)
+    direct.add_argument(
+        "--replicate-method", choices=REPLICATE_METHODS, help="how the replicates were made, as the survey's guide says"
+    )
     direct.add_argument("--fay", type=float, metavar="RHO", help="Fay's coefficient, for --replicate-method fay")
     direct.add_argument(
         "--center",
         choices=("full", "replicates"),
         default="full",
-        help="deviations of the replicates are from the full-sample estimate (the Census formula) or from their mean",
+        help="deviations of the replicates are from the full-sample estimate (the Census formula) or from their mean (default: full)",
     )
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
@@ -91,13 +98,13 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         "--single-psu",
         choices=("error", "certainty", "center", "remove"),
         default="error",
-        help="what a stratum with one PSU contributes",
+        help="what a stratum with one PSU contributes (default: error)",
     )
     direct.add_argument(
         "--empty-area",
         choices=("error", "exclude"),
         default="error",
-        help="areas in which a replicate has no weight left: stop, or leave them out",
+        help="areas in which a replicate has no weight left: stop, or leave them out (default: error)",
     )
     add_zero_variance_option(direct)
 
@@ -108,7 +115,7 @@ def add_zero_variance_option(parser: Any) -> None:
         choices=("error", "exclude", "gvf", "keep"),
         default="error",
         help="areas whose design variance is 0: stop, leave them out, use a generalised variance "
-        "function, or keep them (their guarantee is then infinite)",
+        "function, or keep them (their guarantee is then infinite; default: error)",
     )
 
 
