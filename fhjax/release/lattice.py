@@ -158,7 +158,9 @@ def area_price(effect: float, posterior_sd: float, steps: int, computation_error
         >>> area_price(0.25, 1.0, 4), area_price(0.26, 1.0, 4)
         (0.03125, 0.125)
     """
-    moved = math.ceil(steps * (effect / posterior_sd + 2.0 * computation_error) * (1.0 - 4 * float(np.finfo(float).eps)))
+    moved = math.ceil(
+        steps * (effect / posterior_sd + 2.0 * computation_error) * (1.0 - 4 * float(np.finfo(float).eps))
+    )
     return (moved / steps) ** 2 / 2.0
 
 
