@@ -18,7 +18,11 @@ from fhjax.records import Labels
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("audit", help="audit draws made by any sampler", description=__doc__)
-    parser.add_argument("draws", metavar="DRAWS", help="CSV or Parquet: one row a draw, one column an area")
+    parser.add_argument(
+        "draws",
+        metavar="DRAWS",
+        help="CSV or Parquet: one row a draw and one column an area, or as `fhjax release` writes it, one row an area",
+    )
     parser.add_argument("--area-level", required=True, nargs="+", dest="file", metavar="FILE", help="one row an area, "
                         "as `fhjax direct` writes it")  # fmt: skip
     add_text_options(parser)
@@ -52,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def read_draws(path: str, labels: Labels, ignore: list[str]) -> np.ndarray:
-    """The draws (n, m) of a file whose columns are named by area, in the order of ``labels``."""
+    """The draws (n, m) of a file, in the order of ``labels``.
+
+    Either the columns are named by area, or a column ``area`` names the rows and the others are draws.
+    """
     try:
         if path.endswith((".parquet", ".pq")):
             table = pd.read_parquet(path)
@@ -60,10 +67,15 @@ def read_draws(path: str, labels: Labels, ignore: list[str]) -> np.ndarray:
             with_names = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
             table = pd.read_csv(path, header=None, skiprows=1)
             table.columns = [str(name) for name in with_names]  # codes stay text; pandas would rename repeated ones
+            if "area" in table.columns and "area" not in set(labels):
+                table["area"] = pd.read_csv(path, usecols=["area"], dtype=str)["area"]
     except (OSError, ValueError, ImportError) as error:
         raise InputError(f"{path} cannot be read as a table of draws ({error}).") from error
     table.columns = [str(name) for name in table.columns]
     table = table.drop(columns=[name for name in ignore if name in table.columns])
+    if "area" in table.columns and "area" not in set(labels):
+        table = table.set_index("area").T
+        table.columns = [str(name) for name in table.columns]
     repeated = sorted(set(table.columns[table.columns.duplicated()]))
     if repeated:
         raise complain(f"appear twice in {path}", repeated, "One column for each area.", noun="column")

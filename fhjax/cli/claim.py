@@ -41,7 +41,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 def claim_from(args: argparse.Namespace) -> Claim:
     """Read the area-level file and work out what is claimed."""
     from fhjax.assessment import model_data
-    from fhjax.cli.guarantee import _model_variance
+    from fhjax.cli.guarantee import model_variance_of
     from fhjax.model.fit import fit, given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.guarantee import guarantees
@@ -50,7 +50,7 @@ def claim_from(args: argparse.Namespace) -> Claim:
     X, columns, _ = options.covariates_from(args, direct)
     data = model_data(direct, X=X, columns=columns)
     if args.fit is not None:
-        fitted, source = given(data, _model_variance(args.fit, data)), "estimated"
+        fitted, source = given(data, model_variance_of(args.fit, data)), "estimated"
     elif args.model_variance is not None:
         fitted, source = given(data, args.model_variance), "public"
     else:

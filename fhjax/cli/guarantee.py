@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     direct = options.area_level_from(args)
     X, columns, _ = options.covariates_from(args, direct)
     data = model_data(direct, X=X, columns=columns)
-    model_variance = args.model_variance if args.fit is None else _model_variance(args.fit, data)
+    model_variance = args.model_variance if args.fit is None else model_variance_of(args.fit, data)
     result = guarantees(
         data,
         posterior(data, given(data, model_variance)),
@@ -101,7 +101,7 @@ def release_values(release: ReleaseGuarantee, delta: float) -> dict[str, object]
     }
 
 
-def _model_variance(path: str, data: AreaData) -> float:
+def model_variance_of(path: str, data: AreaData) -> float:
     """The model variance of a written fit, after checking that it was fitted to data of this shape."""
     try:
         fitted = json.loads(Path(path).read_text(encoding="utf-8"))

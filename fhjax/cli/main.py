@@ -1,6 +1,7 @@
 """The ``fhjax`` command: one verb a module, each composing with the others through files.
 
-Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure. stdout carries the result, stderr progress and warnings.
+Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure. stdout carries the result,
+stderr progress and warnings.
 """
 
 from __future__ import annotations

@@ -88,7 +88,8 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         "--center",
         choices=("full", "replicates"),
         default="full",
-        help="deviations of the replicates are from the full-sample estimate (the Census formula) or from their mean (default: full)",
+        help="deviations of the replicates are from the full-sample estimate (full, the Census formula and the "
+        "default), or from their mean",
     )
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"

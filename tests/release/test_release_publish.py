@@ -253,3 +253,19 @@ def test_through_the_command_line(tmp_path, capsys) -> None:
     assert main([*argv, "--release", "independent", "--as", "noisy-means", "--draws", "2"]) == 0
     assert (tmp_path / "b.csv").read_text().splitlines()[0] == "area,draw_1,draw_2"
     assert (tmp_path / "b.csv").read_text() != out.read_text()
+
+
+def test_many_published_draws_pass_the_audit_as_they_are_written(tmp_path) -> None:
+    """`fhjax release` writes areas as rows; `fhjax audit` reads that as well as draws as rows."""
+    data, _, _, claim = problem()
+    areas, out = tmp_path / "areas.csv", tmp_path / "draws.csv"
+    rows = zip(np.asarray(data.y), np.asarray(data.sampling_variance), np.asarray(claim.sensitivity), strict=True)
+    text = "".join(f"{i:03d},{float(y)!r},{float(v)!r},{float(s)!r}\n" for i, (y, v, s) in enumerate(rows))
+    areas.write_text("area,y,sampling_variance,sensitivity\n" + text, encoding="utf-8")
+    made = ["release", str(areas), "--model-variance", "0.4", "--delta", "1e-5", "--draws", "400", "--out", str(out),
+            "--guarantee", str(tmp_path / "price.json")]  # fmt: skip
+    assert main(made) == 0
+    audit = ["audit", str(out), "--area-level", str(areas), "--model-variance", "0.4", "--level", "1e-9"]
+    assert main(audit) == 0
+    wrong = ["audit", str(out), "--area-level", str(areas), "--model-variance", "0.04", "--level", "1e-9"]
+    assert main(wrong) == 1  # the draws are not of that posterior
