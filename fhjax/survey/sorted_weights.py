@@ -135,7 +135,8 @@ def _with_clusters(records: Any, design: Any, single_psu: str) -> tuple[Any, dic
     Twice: over PSUs with factor n/(n-1), and over whole strata with factor -1/(n-1), because
     n/(n-1) sum (e - mean)^2 = n/(n-1) sum e^2 - (sum e)^2 / (n-1).
     """
-    if "stratum" not in records.columns:
+    one_stratum = "stratum" not in records.columns
+    if one_stratum:
         records = records.mutate(stratum=ibis.literal(WHOLE_DESIGN))
         design = design.mutate(stratum=ibis.literal(WHOLE_DESIGN))
     counted = design.select("stratum", "psu").distinct() if "psu" in design.columns else design
@@ -161,10 +162,16 @@ def _with_clusters(records: Any, design: Any, single_psu: str) -> tuple[Any, dic
     a, b = records.weight * (records.y - records.centre), records.weight
     records = records.mutate(a=a, b=b, p=positive.ifelse(a / size, 0.0), q=positive.ifelse(b / size, 0.0))
     by_psu = ["place", "stratum", "psu"] if "psu" in records.columns else None
-    windows = _before(records, by_psu, "in") | _before(records, ["place", "stratum"], "out")
+    windows = _before(records, by_psu, "in")
+    if not one_stratum:
+        windows |= _before(records, ["place", "stratum"], "out")
     records = records.mutate(**windows)
-    one, two = _increments(records, records.inner, "in"), _increments(records, records.outer, "out")
-    return records, {name: one[name] + two[name] for name in one}
+    increments = _increments(records, records.inner, "in")
+    # Without strata an area's residuals add up to 0 in its one stratum, before and after trimming.
+    if not one_stratum:
+        outer = _increments(records, records.outer, "out")
+        increments = {name: value + outer[name] for name, value in increments.items()}
+    return records, increments
 
 
 def _before(records: Any, keys: list[str] | None, tag: str) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def thresholds_of_multiple(sizes: SortedSizes, multiple: float, *, mode: Mode, t
     if mode == "mean" or total_kept:
         share = multiple * unit
         return caps_for_shares(sizes, np.maximum(share, 1.0 / np.maximum(sizes.num_units, 1.0)))
-    threshold = np.maximum(multiple * unit, sizes.smallest)
+    threshold = multiple * unit
     return np.where(threshold >= sizes.largest, np.inf, threshold)
 
 

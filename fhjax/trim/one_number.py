@@ -35,7 +35,7 @@ def thresholds_for_number(
         total = tables.below[tables.base + tables.rows, WEIGHT]
         share = number * unit / jnp.where(total > 0.0, total, 1.0)
         return thresholds_for_shares(tables, share, lifted=lifted)
-    return jnp.clip(number * unit, tables.smallest, tables.largest)
+    return jnp.minimum(number * unit, tables.largest)
 
 
 @partial(jax.jit, static_argnames=("settings", "mode", "total_kept"))
@@ -60,9 +60,12 @@ def search_on_line(
         top, bottom = jnp.max(jnp.where(used, n * share, 0.0)), jnp.asarray(1.0)
     else:
         scale = unit if mode == "median" else jnp.ones_like(n)
-        least = jnp.where(total_kept, total / n, tables.smallest)
         top = jnp.max(jnp.where(used, tables.largest / scale, 0.0))
-        bottom = jnp.min(jnp.where(used, least / scale, jnp.inf))
+        # A total that is kept needs a cap of at least the mean weight in every area.
+        if total_kept:
+            bottom = jnp.max(jnp.where(used, total / n / scale, 0.0))
+        else:
+            bottom = jnp.min(jnp.where(used, tables.smallest / scale, jnp.inf))
     low, high = jnp.log(bottom), jnp.log(jnp.maximum(top, bottom)) + 1e-9
 
     def values(log_numbers):

@@ -33,8 +33,7 @@ def trim_weights(
         area: (n,) area index of each weight; None for one area.
         redistribution: ``"none"`` gives min(w, cap). ``"proportional"`` multiplies the weights below the cap by a
             common factor, again and again until no weight exceeds its cap: the limit is min(g w, cap). ``"additive"``
-            gives
-            all of them the same amount, again and again: the limit is min(w + a, cap), R survey's strict rule.
+            gives all of them the same amount, again and again: the limit is min(w + a, cap), R survey's strict rule.
         group: (n,) index of the group within which what is cut off is shared; None takes the area.
         labels: names of the groups (areas), for messages.
 

@@ -37,7 +37,7 @@ class SortedSizes:
         return np.repeat(np.arange(self.num_areas), np.diff(self.start))
 
     def per_area(self, values: FloatArray) -> FloatArray:
-        return np.bincount(self.area, weights=values, minlength=self.num_areas)
+        return np.bincount(self.area, weights=values, minlength=self.num_areas).astype(np.float64)
 
     @property
     def num_units(self) -> FloatArray:
