@@ -12,7 +12,15 @@ import sys
 from pathlib import Path
 
 import fhjax  # noqa: F401  (float64)
-from benchmarks import cases_conversion, cases_guarantee, cases_model, cases_plrv, cases_scale, cases_survey  # noqa: F401  (they register)
+from benchmarks import (  # noqa: F401  (the cases register themselves)
+    cases_conversion,
+    cases_guarantee,
+    cases_model,
+    cases_plrv,
+    cases_scale,
+    cases_survey,
+    cases_trim,
+)
 from benchmarks.machine import device, facts
 from benchmarks.registry import CASES, Case
 from benchmarks.table import print_table

@@ -26,8 +26,7 @@ MAY_IMPORT = {
     "release": FOUNDATIONS | {"model", "privacy"},
     "plrv": FOUNDATIONS | {"model", "privacy", "release"},
     "report": FOUNDATIONS | {"privacy", "assessment", "plrv"},
-    "cli": FOUNDATIONS
-    | {"survey", "model", "privacy", "assessment", "trim", "trimming", "release", "plrv", "report"},
+    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "trim", "trimming", "release", "plrv", "report"},
 }
 # library -> the rooms that may import it
 LIVES_IN = {

@@ -85,7 +85,7 @@ def test_population() -> None:
             read_population(table(pop=column), area="area", column="pop")
     with pytest.raises(InputError, match="1 area of the survey have no population: '77'"):
         read_population(table(), area="area", column="pop", labels=["01", "77"])
-    with pytest.raises(InputError, match="occurs? more than once"):
+    with pytest.raises(InputError, match=r"occurs? more than once"):
         read_population(table(area="01"), area="area", column="pop")
 
 
