@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from fhjax.model.reductions import joint_sums
+from fhjax.model.reductions import joint_sums, joint_sums_and_log, sum_log, to_rows
 
 Array = jax.Array
 
@@ -24,29 +25,45 @@ UNROLLED = 6
 
 
 class Problem(NamedTuple):
-    """One fit in internal units (mean sampling variance 1), in rows for :func:`joint_sums`.
+    """One fit, in rows for :func:`joint_sums`; s, sums and coefficients are in units of ``scale``.
 
-    Rows that are padding have ``live`` 0, y 0, Q 0 and psi 1. ``Q`` None means an intercept alone, a column of ones.
+    y and psi stay as they came, because every pass over them is cheaper than writing them once: the sums take
+    y / sqrt(scale) less the fit at coefficients named ``centre``, and w = scale / (psi + scale s). A row of padding
+    has psi = infinity, hence w = 0, and finite y and q. A column None is a column of ones. What is computed from y and
+    psi in a loop is written so that something in it changes with each turn, or XLA would compute it ahead and store it.
     """
 
-    y: Array  # (rows, n)
-    psi: Array  # (rows, n)
-    Q: Array | None  # (p, rows, n)
-    live: Array  # (rows, n) 1.0 for an area, 0.0 for padding
+    y: Array  # (rows, ROW), or (m,) where one row is enough
+    psi: Array  # like y
+    Q: tuple[Array | None, ...] | Array  # p arrays like y, or above UNROLLED one with p first
+    count: Array  # () areas, padding left out
+    scale: Array  # () about the mean sampling variance
+    offset: Array  # (p,) the first ``centre``: ordinary least squares, or better
+    high: Array  # () no estimate lies above
 
     @property
     def num_rows(self) -> int:
         """Areas and padding together."""
-        return self.y.shape[-2] * self.y.shape[-1]
-
-    def every(self, step: int) -> Problem:
-        """A systematic sample of the areas, in one row."""
-        thin = lambda x: x.reshape(*x.shape[:-2], 1, -1)[..., ::step]  # noqa: E731
-        return Problem(thin(self.y), thin(self.psi), None if self.Q is None else thin(self.Q), thin(self.live))
+        return self.y.size
 
     @property
     def num_columns(self) -> int:
-        return 1 if self.Q is None else self.Q.shape[0]
+        return len(self.Q)
+
+    def every(self, step: int) -> Problem:
+        """One in about ``step`` areas: eight neighbours at a time, which share a line of the cache.
+
+        Taken within rows, of which each has some, so that devices that hold different rows exchange nothing.
+        """
+        n = self.y.shape[-1]
+        width = min(8 * step, n)
+
+        def thin(x: Array) -> Array:
+            blocks = x[..., : n // width * width].reshape(*x.shape[:-1], n // width, width)
+            return blocks[..., :8].reshape(*x.shape[:-1], -1)
+
+        psi = thin(self.psi)
+        return Problem(thin(self.y), psi, jax.tree.map(thin, self.Q), count_of(psi), self.scale, self.offset, self.high)
 
 
 class Powers(NamedTuple):
@@ -63,47 +80,100 @@ class Powers(NamedTuple):
 SMALLEST_V = 1e-10
 
 
-def marginal_variance(s: Array, psi: Array) -> Array:
-    return jnp.where(psi == 0, jnp.maximum(s, SMALLEST_V), psi + s)
+def count_of(psi: Array) -> Array:
+    """Areas that are not padding."""
+    return jnp.sum(jnp.isfinite(psi), dtype=float)
 
 
-def weighted_sums(s: Array, problem: Problem, powers: tuple[int, ...]) -> list[Powers]:
-    """The sums of the module's head for each power, from one pass over the data."""
-    y, psi, Q, live = problem
-    w = live / marginal_variance(s, psi)
-    weights = {1: w, 2: w * w, 3: w * w * w}
-    if Q is None:
-        terms = [term for k in powers for term in (weights[k], weights[k] * y, weights[k] * y * y)]
-        sums = joint_sums(terms)
-        return [
-            Powers(sums[3 * i], sums[3 * i].reshape(1, 1), sums[3 * i + 1].reshape(1), sums[3 * i + 2])
-            for i in range(len(powers))
-        ]
-    p = Q.shape[0]
-    if p > UNROLLED:
-        flat, target = Q.reshape(p, -1), y.reshape(-1)
-        result = []
-        for k in powers:
-            weight = weights[k].reshape(-1)
-            weighted = flat * weight
-            result.append(
-                Powers(jnp.sum(weight), weighted @ flat.T, weighted @ target, jnp.sum(weight * target * target))
-            )
-        return result
-    pairs = [(i, j) for i in range(p) for j in range(i + 1)]
-    products = [Q[i] * Q[j] for i, j in pairs]
-    terms = []
+def marginal_variance(s: Array, problem: Problem) -> Array:
+    """V in the user's units; infinite in padding."""
+    least = problem.scale * s
+    V = problem.psi + least
+    return jnp.where(least == V, jnp.maximum(V, problem.scale * SMALLEST_V), V)
+
+
+def combination(coefficients: Array, problem: Problem) -> Array | float:
+    """The regression prediction Q' coefficients, in rows; written out so that it fuses with what uses it."""
+    if not isinstance(problem.Q, tuple):
+        return jnp.tensordot(coefficients, problem.Q, axes=1)
+    parts = [coefficients[j] if q is None else coefficients[j] * q for j, q in enumerate(problem.Q)]
+    return sum(parts[1:], parts[0])
+
+
+def centred(problem: Problem, centre: Array) -> Array:
+    """y / sqrt(scale) less the fit at ``centre`` (p,)."""
+    root = jnp.sqrt(problem.scale)
+    return (problem.y - combination(root * centre, problem)) * (1.0 / root)
+
+
+def weighted_sums(
+    s: Array, problem: Problem, centre: Array, powers: tuple[int, ...], squares: tuple[int, ...] | None = None
+) -> list[Powers]:
+    """The sums of the module's head for each power, from one pass over the data; ``yy`` for the powers in ``squares``.
+
+    They are those of y less its fit at ``centre``. The closer that is, the fewer digits cancel in what follows; no
+    criterion depends on it.
+    """
+    if not isinstance(problem.Q, tuple):
+        return _by_products(s, problem, centre, powers)
+    terms = _terms(s, problem, centre, powers, powers if squares is None else squares)
+    return _gathered(list(terms), joint_sums(list(terms.values())), problem.num_columns, powers)
+
+
+def sums_and_log(s: Array, problem: Problem, centre: Array, powers: tuple[int, ...]) -> tuple[list[Powers], Array]:
+    """:func:`weighted_sums` and log det V in one pass, for at most ``FACTORS`` rows. Not for differentiation."""
+    if not isinstance(problem.Q, tuple):
+        return _by_products(s, problem, centre, powers), sum_log_variance(s, problem)
+    terms = _terms(s, problem, centre, powers, powers)
+    sums, log_det = joint_sums_and_log(list(terms.values()), _relative_variance(s, problem))
+    return _gathered(list(terms), sums, problem.num_columns, powers), log_det
+
+
+def _weights(s: Array, problem: Problem) -> dict[int, Array]:
+    w = problem.scale / marginal_variance(s, problem)
+    return {1: w, 2: w * w, 3: w * w * w}
+
+
+def _terms(
+    s: Array, problem: Problem, centre: Array, powers: tuple[int, ...], squares: tuple[int, ...]
+) -> dict[tuple, Array]:
+    """What is summed: (k,) w^k, (k, "yy"), (k, i) w^k q_i y, (k, i, j) w^k q_i q_j; ones are not multiplied by."""
+    y, weights = centred(problem, centre), _weights(s, problem)
+    times = lambda a, q: a if q is None else a * q  # noqa: E731
+    terms: dict[tuple, Array] = {}
     for k in powers:
         wy = weights[k] * y
-        terms += [weights[k], wy * y, *(Q[i] * wy for i in range(p)), *(weights[k] * qq for qq in products)]
-    sums = joint_sums(terms)
-    width = 2 + p + len(pairs)
+        terms[k,] = weights[k]
+        if k in squares:
+            terms[k, "yy"] = wy * y
+        for i, q in enumerate(problem.Q):
+            terms[k, i] = times(wy, q)
+            for j in range(i + 1):
+                if q is not None or problem.Q[j] is not None:
+                    terms[k, i, j] = times(times(weights[k], q), problem.Q[j])
+    return terms
+
+
+def _gathered(names: list[tuple], sums: Array, p: int, powers: tuple[int, ...]) -> list[Powers]:
+    where = {name: i for i, name in enumerate(names)}
     result = []
-    for i in range(len(powers)):
-        part = sums[i * width : (i + 1) * width]
-        lower = {pair: part[2 + p + n] for n, pair in enumerate(pairs)}
-        G = jnp.array([[lower[max(i, j), min(i, j)] for j in range(p)] for i in range(p)])
-        result.append(Powers(part[0], G, jnp.array(part[2 : 2 + p]), part[1]))
+    for k in powers:
+        entry = lambda i, j, k=k: where.get((k, max(i, j), min(i, j)), where[k,])  # noqa: E731
+        G = sums[np.array([[entry(i, j) for j in range(p)] for i in range(p)])]
+        b = sums[np.array([where[k, i] for i in range(p)])]
+        result.append(Powers(sums[where[k,]], G, b, sums[where[k, "yy"]] if (k, "yy") in where else jnp.zeros(())))
+    return result
+
+
+def _by_products(s: Array, problem: Problem, centre: Array, powers: tuple[int, ...]) -> list[Powers]:
+    assert not isinstance(problem.Q, tuple)
+    weights = _weights(s, problem)
+    flat, y = problem.Q.reshape(problem.num_columns, -1), centred(problem, centre).reshape(-1)
+    result = []
+    for k in powers:
+        w = weights[k].reshape(-1)
+        weighted = flat * w
+        result.append(Powers(jnp.sum(w), weighted @ flat.T, weighted @ y, jnp.sum(w * y * y)))
     return result
 
 
@@ -117,72 +187,95 @@ def inverse(G: Array) -> tuple[Array, Array]:
     return root.T @ root, 2.0 * jnp.sum(jnp.log(jnp.diagonal(L))) + 2.0 * jnp.sum(jnp.log(scale))
 
 
-def recentred(s: Array, problem: Problem) -> tuple[Problem, Array]:
-    """The problem with y less its fit at ``s``, and that fit's coefficients (p,), a constant to derivatives.
+class Equation(NamedTuple):
+    """The function of s whose root is the estimate, with what a step needs."""
 
-    Every criterion is unchanged by it, but its sums no longer lose digits to a y that lies far from the fit.
+    value: Array  # ()
+    slope: Array  # () its derivative in s
+    step_slope: Array  # () of the same function times a positive one that makes it straighter; equal at the root
+    centre: Array  # (p,) the coefficients at s
+
+
+def estimating_function(s: Array, problem: Problem, centre: Array, method: str) -> Equation:
+    """The function of s whose root is the estimate.
+
+    Steps use the slope of value / g(s) with g chosen so that equal sampling variances make it linear: a step is then
+    exact, and otherwise close to it. At the root the two slopes agree.
     """
-    (one,) = weighted_sums(s, problem, (1,))
-    centre = jax.lax.stop_gradient(inverse(one.G)[0] @ one.b)
-    return problem._replace(y=problem.y - combination(centre, problem)), centre
-
-
-def combination(coefficients: Array, problem: Problem) -> Array:
-    """The regression prediction Q' coefficients, in rows; written out so that it fuses with what uses it."""
-    if problem.Q is None:
-        return coefficients[0] * problem.live
-    if problem.num_columns > UNROLLED:
-        return jnp.tensordot(coefficients, problem.Q, axes=1)
-    return sum((coefficients[j] * problem.Q[j] for j in range(1, problem.num_columns)), coefficients[0] * problem.Q[0])
-
-
-def estimating_function(s: Array, problem: Problem, method: str) -> tuple[Array, Array]:
-    """The function of s whose root is the estimate, and its derivative in s."""
     if method == "moment":
-        one, two = weighted_sums(s, problem, (1, 2))
+        one, two = weighted_sums(s, problem, centre, (1, 2))
         A, _ = inverse(one.G)
         gamma = A @ one.b
-        degrees = jnp.sum(problem.live) - problem.num_columns
+        degrees = problem.count - problem.num_columns
         # Fay and Herriot (1979): sum r^2 / V = m - p.
-        return one.yy - one.b @ gamma - degrees, -(two.yy - 2.0 * gamma @ two.b + gamma @ two.G @ gamma)
-    one, two, three = weighted_sums(s, problem, (1, 2, 3))
+        distance = one.yy - one.b @ gamma
+        slope = -(two.yy - 2.0 * gamma @ two.b + gamma @ two.G @ gamma)
+        straighter = slope * degrees / jnp.where(distance > 0, distance, degrees)
+        return Equation(distance - degrees, slope, straighter, centre + gamma)
+    one, two, three = weighted_sums(s, problem, centre, (1, 2, 3), (2, 3))
     A, _ = inverse(one.G)
     gamma = A @ one.b
     d = two.b - two.G @ gamma
     yP2y = two.yy - 2.0 * gamma @ two.b + gamma @ two.G @ gamma
     yP3y = three.yy - 2.0 * gamma @ three.b + gamma @ three.G @ gamma - d @ A @ d
     if method == "ml":
-        return 0.5 * (yP2y - one.w), 0.5 * two.w - yP3y
-    AG2 = A @ two.G
-    trP = one.w - jnp.trace(AG2)
-    trP2 = two.w - 2.0 * jnp.sum(A * three.G) + jnp.sum(AG2 * AG2.T)
-    return 0.5 * (yP2y - trP), 0.5 * trP2 - yP3y
+        value, information = 0.5 * (yP2y - one.w), 0.5 * two.w
+    else:
+        AG2 = A @ two.G
+        value = 0.5 * (yP2y - (one.w - jnp.trace(AG2)))
+        information = 0.5 * (two.w - 2.0 * jnp.sum(A * three.G) + jnp.sum(AG2 * AG2.T))
+    slope = information - yP3y
+    # The information falls with s at the rate of sum w^3.
+    return Equation(value, slope, slope + value * three.w / (0.5 * two.w), centre + gamma)
 
 
-#: Variances multiplied together before one logarithm is taken, which costs as much as a dozen products.
-LOG_GROUP = 8
+def reml_sums(y: Array, sampling_variance: Array, model_variance: Array | float) -> tuple[Powers, Powers, Powers]:
+    """All that one REML step reads off the data of an intercept-only model, in one pass.
+
+    Args:
+        y: (m,) direct estimates.
+        sampling_variance: (m,) outcome units squared.
+        model_variance: () outcome units squared.
+
+    Returns:
+        The sums of w, wy; w^2, w^2 y, w^2 y^2; w^3, w^3 y, w^3 y^2 with w = 1 / (sampling + model variance).
+
+    Source: MATHS section 3; Rao and Molina (2015), section 5.2.4.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from fhjax.model.likelihood import reml_sums
+        >>> float(reml_sums(jnp.array([1.0, 3.0]), jnp.array([0.5, 0.5]), 0.5)[0].w)
+        2.0
+    """
+    rows, unknown = to_rows(y), jnp.zeros(())
+    problem = Problem(rows, to_rows(sampling_variance, jnp.inf), (None,), unknown, jnp.ones(()), jnp.zeros(1), unknown)
+    one, two, three = weighted_sums(jnp.asarray(model_variance, float), problem, jnp.zeros(1), (1, 2, 3), (2, 3))
+    return one, two, three
+
+
+def _relative_variance(s: Array, problem: Problem) -> Array:
+    """V in units of ``scale``, 1 in padding."""
+    V = marginal_variance(s, problem) * (1.0 / problem.scale)
+    return jnp.where(jnp.isfinite(V), V, 1.0)
 
 
 def sum_log_variance(s: Array, problem: Problem) -> Array:
-    """log det V, as a sum of logarithms of short products that neither over- nor underflow."""
-    unit = 1.0 + s
-    # Relative to 1 + s each factor is between psi and 1; the clip binds at factors no data have.
-    share = jnp.clip(marginal_variance(s, problem.psi) / unit, 1e-35, 1e35)
-    share = jnp.where(problem.live > 0, share, 1.0).reshape(-1)
-    rest = -share.shape[0] % LOG_GROUP
-    share = jnp.concatenate([share, jnp.ones(rest)]) if rest else share
-    groups = share.reshape(LOG_GROUP, -1)
-    product = groups[0]
-    for i in range(1, LOG_GROUP):
-        product = product * groups[i]
-    return jnp.sum(jnp.log(product)) + jnp.sum(problem.live) * jnp.log(unit)
+    """log det V."""
+    return sum_log(_relative_variance(s, problem))
 
 
-def criterion(s: Array, problem: Problem, method: str) -> Array:
-    """What the search compares between grid points: the log likelihood, up to a constant, or the moment equation."""
-    (one,) = weighted_sums(s, problem, (1,))
-    A, log_det = inverse(one.G)
-    fit = one.yy - one.b @ A @ one.b
+def profile(s: Array, problem: Problem, centre: Array, method: str) -> tuple[Array, Array, Array]:
+    """What the search looks at: the log likelihood up to a constant, the estimating function, the coefficients."""
     if method == "moment":
-        return fit - (jnp.sum(problem.live) - problem.num_columns)
-    return -0.5 * (sum_log_variance(s, problem) + fit + (log_det if method == "reml" else 0.0))
+        (one,) = weighted_sums(s, problem, centre, (1,))
+        A, _ = inverse(one.G)
+        gamma = A @ one.b
+        return jnp.zeros(()), one.yy - one.b @ gamma - (problem.count - problem.num_columns), centre + gamma
+    (one, two), log_det_V = sums_and_log(s, problem, centre, (1, 2))
+    A, log_det = inverse(one.G)
+    gamma = A @ one.b
+    yP2y = two.yy - 2.0 * gamma @ two.b + gamma @ two.G @ gamma
+    trace = one.w - (jnp.trace(A @ two.G) if method == "reml" else 0.0)
+    level = log_det_V + one.yy - one.b @ gamma + (log_det if method == "reml" else 0.0)
+    return -0.5 * level, 0.5 * (yP2y - trace), centre + gamma

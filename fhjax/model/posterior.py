@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fhjax.errors import InputError
 from fhjax.model.fit import is_concrete
+from fhjax.model.reductions import joint_sums, to_rows
 from fhjax.records import AreaData, FayHerriotFit, Posterior
 
 Array = jax.Array
@@ -89,7 +90,6 @@ def _with_prior(fit: FayHerriotFit, centre: Array, precision: Array) -> FayHerri
     return dataclasses.replace(fit, beta=beta, beta_covariance=root @ root.T, beta_covariance_root=root)
 
 
-@jax.jit
 def posterior_kernel(y: Array, sampling_variance: Array, X: Array, mask: Array | None, fit: FayHerriotFit) -> Posterior:
     """The posterior as a pure function of arrays, for ``jit``, ``vmap`` and ``grad``. Rows that are padding give 0.
 
@@ -101,62 +101,74 @@ def posterior_kernel(y: Array, sampling_variance: Array, X: Array, mask: Array |
         >>> posterior_kernel(y, psi, X, None, fit_kernel(y, psi, X)).shrinkage.shape
         (4,)
     """
+    # The covariates, the largest of the arrays, do not pass through the compiled part, which would copy them.
+    by_area, U = area_numbers(y, sampling_variance, X, mask, fit)
+    return Posterior(
+        **by_area,
+        model_variance=fit.model_variance,
+        beta=fit.beta,
+        beta_covariance=fit.beta_covariance,
+        X=X if mask is None else jnp.where(mask[:, None], X, 0.0),
+        beta_covariance_root=U,
+    )
+
+
+@jax.jit
+def area_numbers(
+    y: Array, psi: Array, X: Array, mask: Array | None, fit: FayHerriotFit
+) -> tuple[dict[str, Array | None], Array]:
+    """The numbers of each area, by their names in :class:`Posterior`, and the root of the coefficients' covariance."""
     s, U = fit.model_variance, fit.beta_covariance_root
-    psi = sampling_variance
     if mask is not None:
         y, psi, X = jnp.where(mask, y, 0.0), jnp.where(mask, psi, 0.0), jnp.where(mask[:, None], X, 0.0)
     if U is None:
         U = jnp.linalg.cholesky(fit.beta_covariance)
     V = psi + s
-    safe = jnp.where(V > 0, V, 1.0)
-    B = psi / safe
+    B = psi / jnp.where(V > 0, V, 1.0)
     columns = [X[:, j] for j in range(X.shape[1])]
     leverage = jnp.zeros_like(y)
     for k in range(X.shape[1]):
         part = sum((U[j, k] * column for j, column in enumerate(columns)), start=jnp.zeros_like(y))
         leverage = leverage + part * part
     prediction = sum((fit.beta[j] * column for j, column in enumerate(columns)), start=jnp.zeros_like(y))
-    g1, g2 = B * s, B * B * leverage
-    mean = y + B * (prediction - y)
+    variance = B * s + B * B * leverage  # g1 + g2
     mse = None
     if fit.method != "given":
-        live = V > 0 if mask is None else mask & (V > 0)
-        mse = g1 + g2 + _price_of_estimation(psi, safe, live.astype(y.dtype), B, leverage, X, U, fit.method)
-    return Posterior(
-        mean=mean,
-        variance=g1 + g2,
-        shrinkage=B,
-        mse=mse,
-        model_variance=s,
-        beta=fit.beta,
-        beta_covariance=fit.beta_covariance,
-        X=X,
-        beta_covariance_root=U,
-    )
+        spread, bias = _price_of_estimation(psi, s, mask, leverage if fit.method == "ml" else None, fit.method)
+        # 2 g3, less the bias of the model variance times the derivative B^2 of g1.
+        mse = variance + B * B * (spread / jnp.where(V > 0, V, 1.0) - bias)
+    return {"mean": y + B * (prediction - y), "variance": variance, "shrinkage": B, "mse": mse}, U
 
 
 def _price_of_estimation(
-    psi: Array, V: Array, live: Array, B: Array, leverage: Array, X: Array, U: Array, method: str
-) -> Array:
-    """2 g3, less the bias of the model variance times the derivative B^2 of g1."""
+    psi: Array, s: Array, mask: Array | None, leverage: Array | None, method: str
+) -> tuple[Array, Array]:
+    """Twice the variance of the estimated model variance, and its bias."""
+    V = to_rows(psi, jnp.inf) + s
+    live = (V > 0) & jnp.isfinite(V)
+    if mask is not None:
+        live = live & to_rows(mask, False)
     # In units of the smallest V so that no sum over- or underflows.
-    unit = jnp.min(jnp.where(live > 0, V, jnp.inf))
+    unit = jax.lax.stop_gradient(jnp.min(jnp.where(live, V, jnp.inf)))
     unit = jnp.where(jnp.isfinite(unit), unit, 1.0)
-    w = live * unit / V
-    count, w1, w2 = jnp.sum(live), jnp.sum(w), jnp.sum(w * w)
+    w = jnp.where(live, unit / jnp.where(live, V, 1.0), 0.0)
     bias = jnp.zeros(())
-    if method in ("reml", "ml"):
+    if method == "reml":
+        _, w2 = joint_sums([w, w * w])
         variance = 2.0 / w2
-        if method == "ml":
-            # tr[A sum w^2 x x'] = sum w^2 x' A x
-            bias = -jnp.sum(w * w * leverage) / unit / w2
+    elif method == "ml":
+        assert leverage is not None
+        # tr[A sum w^2 x x'] = sum w^2 x' A x
+        w2, trace = joint_sums([w * w, w * w * to_rows(leverage)])
+        variance, bias = 2.0 / w2, -trace / unit / w2
     elif method == "moment":
+        count, w1, w2 = joint_sums([jnp.where(live, 1.0, 0.0), w, w * w])
         variance = 2.0 * count / w1**2
         bias = 2.0 * (count * w2 - w1**2) / w1**3
     else:
-        variance = 2.0 * jnp.sum(live * (V / unit) ** 2) / count**2
-    g3 = B * B / V * (variance * unit * unit)
-    return 2.0 * g3 - bias * unit * B * B
+        count, square = joint_sums([jnp.where(live, 1.0, 0.0), jnp.where(live, V / unit, 0.0) ** 2])
+        variance = 2.0 * square / count**2
+    return 2.0 * variance * unit * unit, bias * unit
 
 
 @jax.tree_util.register_dataclass

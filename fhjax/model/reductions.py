@@ -10,18 +10,25 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 Array = jax.Array
 
 #: Elements in a row: long enough to hide the loop's start, short enough that a row of each operand stays in cache.
 ROW = 10_000
+#: Factors in [1, 2) that can be multiplied without overflow.
+FACTORS = 1_000
+
+LOG_2 = float(np.log(2.0))
+_EXPONENT_BIAS, _MANTISSA_BITS = 1023, 52
+_MANTISSA, _ONE = 0x000FFFFFFFFFFFFF, 0x3FF0000000000000
 
 
 def to_rows(x: Array, fill: float = 0.0) -> Array:
-    """(..., m) -> (..., rows, ROW), padded with ``fill``; arrays of at most one row keep their length."""
+    """(..., m) -> (..., rows, ROW), padded with ``fill``; arrays of at most one row stay as they are."""
     m = x.shape[-1]
     if m <= ROW:
-        return x[..., None, :]
+        return x
     rows = -(-m // ROW)
     padded = rows * ROW - m
     if padded:
@@ -30,15 +37,85 @@ def to_rows(x: Array, fill: float = 0.0) -> Array:
 
 
 @jax.custom_jvp
-def joint_sums(terms: Sequence[Array]) -> tuple[Array, ...]:
-    """Sum each of the equally shaped ``terms`` (rows, ROW), all in one pass over the memory they are computed from."""
+def joint_sums(terms: Sequence[Array]) -> Array:
+    """(k,) Sum each of ``terms``, all (rows, ROW) or (n,), in one pass over what they are computed from."""
     zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
-    by_row = jax.lax.reduce(tuple(terms), zeros, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), (1,))
-    return tuple(jnp.sum(row) for row in by_row)
+    by_row = jax.lax.reduce(
+        tuple(terms), zeros, lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True)), _along(terms)
+    )
+    return _total(by_row)
 
 
 @joint_sums.defjvp
 def _joint_sums_jvp(primals, tangents):
     # A sum is linear; stated here because JAX has no derivative for reductions of several operands at once.
     (terms,), (dots,) = primals, tangents
-    return joint_sums(terms), tuple(jnp.sum(dot) for dot in dots)
+    return joint_sums(terms), jnp.stack([jnp.sum(dot) for dot in dots])
+
+
+def sums_and_largest(terms: Sequence[Array], bounded: Array) -> tuple[Array, Array]:
+    """:func:`joint_sums` and the largest of ``bounded``. Not for differentiation."""
+    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
+
+    def combine(a, b):
+        return (*(x + y for x, y in zip(a[:-1], b[:-1], strict=True)), jnp.maximum(a[-1], b[-1]))
+
+    *sums, largest = jax.lax.reduce((*terms, bounded), (*zeros, jnp.array(-jnp.inf)), combine, _along([bounded]))
+    return _total(sums), jnp.max(largest)
+
+
+def joint_sums_and_log(terms: Sequence[Array], positive: Array) -> tuple[Array, Array]:
+    """:func:`joint_sums` and the sum of the logarithms of ``positive`` as well; at most ``FACTORS`` in a row.
+
+    Logarithms cost as much as a dozen products, so the binary mantissas are multiplied and the exponents added: one
+    logarithm a row. Not for differentiation.
+    """
+    zeros = tuple(jnp.zeros((), term.dtype) for term in terms)
+    mantissa, exponent = _parts(positive)
+
+    def combine(a, b):
+        return (*(x + y for x, y in zip(a[:-2], b[:-2], strict=True)), a[-2] * b[-2], a[-1] + b[-1])
+
+    begin = (*zeros, jnp.ones(()), jnp.zeros((), jnp.int64))
+    *sums, product, exponents = jax.lax.reduce((*terms, mantissa, exponent), begin, combine, _along([mantissa]))
+    return _total(sums), _log(product, exponents, positive.shape[-1])
+
+
+@jax.custom_jvp
+def sum_log(positive: Array) -> Array:
+    """Sum of the logarithms of ``positive``, in one pass and with one logarithm for ``FACTORS`` of them."""
+    n = positive.shape[-1]
+    if n > FACTORS and n % FACTORS == 0:
+        positive, n = positive.reshape(-1, FACTORS), FACTORS
+    total = jnp.zeros(())
+    for begin in range(0, n, FACTORS):
+        part = positive[..., begin : begin + FACTORS]
+        total = total + joint_sums_and_log((), part)[1]
+    return total
+
+
+@sum_log.defjvp
+def _sum_log_jvp(primals, tangents):
+    (positive,), (dot,) = primals, tangents
+    return sum_log(positive), jnp.sum(dot / positive)
+
+
+def _along(terms: Sequence[Array]) -> tuple[int]:
+    return (terms[0].ndim - 1,)
+
+
+def _total(by_row: Sequence[Array]) -> Array:
+    # Stacked before they are added: one small kernel instead of k, which is what compiling takes time for.
+    stacked = jnp.stack(by_row) if by_row else jnp.zeros(0)
+    return jnp.sum(stacked, axis=1) if stacked.ndim == 2 else stacked
+
+
+def _parts(positive: Array) -> tuple[Array, Array]:
+    """``positive`` as mantissa in [1, 2) and biased binary exponent."""
+    bits = jax.lax.bitcast_convert_type(positive, jnp.int64)
+    mantissa = jax.lax.bitcast_convert_type((bits & _MANTISSA) | _ONE, jnp.float64)
+    return mantissa, bits >> _MANTISSA_BITS
+
+
+def _log(product: Array, exponents: Array, n: int) -> Array:
+    return jnp.sum(jnp.log(product)) + LOG_2 * jnp.sum(exponents - _EXPONENT_BIAS * n)

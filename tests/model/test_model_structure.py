@@ -8,7 +8,7 @@ import numpy as np
 from model_cases import random_areas
 
 from fhjax.model.fit import area_data, fit, fit_kernel
-from fhjax.model.posterior import posterior, posterior_kernel
+from fhjax.model.posterior import area_numbers, posterior
 
 
 def test_same_shape_compiles_once():
@@ -18,8 +18,8 @@ def test_same_shape_compiles_once():
         data = area_data(y, psi, X[:, 1:], labels=[f"{seed}-{i}" for i in range(31)])
         posterior(data, fit(data, tolerance=10.0 ** (-9 - seed), max_steps=50 + seed))
         if seed == 0:
-            before = (fit_kernel._cache_size(), posterior_kernel._cache_size())
-    assert (fit_kernel._cache_size(), posterior_kernel._cache_size()) == before
+            before = (fit_kernel._cache_size(), area_numbers._cache_size())
+    assert (fit_kernel._cache_size(), area_numbers._cache_size()) == before
 
 
 def test_memory_grows_with_m_times_p():
@@ -30,6 +30,6 @@ def test_memory_grows_with_m_times_p():
     allowed = 12 * m * p * 8
     assert compiled.memory_analysis().temp_size_in_bytes <= allowed
     result = jax.eval_shape(fit_kernel, *shapes, X)
-    analysis = posterior_kernel.lower(*shapes, X, None, result).compile().memory_analysis()
+    analysis = area_numbers.lower(*shapes, X, None, result).compile().memory_analysis()
     assert analysis.temp_size_in_bytes <= allowed
     assert np.square(m) * 8 > 100 * allowed  # what one m x m array would take
