@@ -56,6 +56,14 @@ _PUBLIC = {
     "delta_exact": "fhjax.privacy.conversion",
     "rho_for_epsilon": "fhjax.privacy.conversion",
     "personal_risk": "fhjax.privacy.tradeoff",
+    "draws": "fhjax.release.draws",
+    "publish": "fhjax.release.publish",
+    "check": "fhjax.plrv.check",
+    "audit": "fhjax.plrv.audit",
+    "area_mesh": "fhjax.sharding",
+    "join_hosts": "fhjax.sharding",
+    "local_areas": "fhjax.sharding",
+    "shard_areas": "fhjax.sharding",
     "assess": "fhjax.assessment",
     "write_report": "fhjax.report.write",
     "InputError": "fhjax.errors",
@@ -83,6 +91,8 @@ if TYPE_CHECKING:
     from fhjax.errors import InputError, NumericalError, Status
     from fhjax.model.fit import area_data, fit
     from fhjax.model.posterior import posterior
+    from fhjax.plrv.audit import audit
+    from fhjax.plrv.check import check
     from fhjax.privacy.coefficients import Coefficients
     from fhjax.privacy.composition import OtherSpending, composed, repeated
     from fhjax.privacy.conversion import (
@@ -96,7 +106,10 @@ if TYPE_CHECKING:
     from fhjax.privacy.guarantee import guarantees
     from fhjax.privacy.linear import linear_guarantee, regional_guarantee, subset_guarantee
     from fhjax.privacy.tradeoff import personal_risk
+    from fhjax.release.draws import draws
+    from fhjax.release.publish import publish
     from fhjax.report.write import write_report
+    from fhjax.sharding import area_mesh, join_hosts, local_areas, shard_areas
     from fhjax.survey.area_level import read_area_level
     from fhjax.survey.covariates import read_covariates, read_population
     from fhjax.survey.direct import direct_estimates

@@ -49,10 +49,13 @@ _SENTENCES = {
     ),
     Status.NOT_CONVERGED: (
         "The iteration for the model variance stopped before it converged. Look for sampling variances that differ by "
-        "many orders of magnitude or for an outcome far outside the rest, or try another fitting method (ml, moment, pr)."
+        "many orders of magnitude or for an outcome far outside the rest, or try another fitting method (ml, moment, "
+        "pr)."
     ),
     Status.SINGULAR: "The covariates are collinear: drop the column that the others determine.",
-    Status.NOT_FINITE: "A value became infinite or undefined during the fit: check the scale of the outcome and covariates.",
+    Status.NOT_FINITE: (
+        "A value became infinite or undefined during the fit: check the scale of the outcome and covariates."
+    ),
 }
 
 
@@ -86,4 +89,12 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
     return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")
 
 
-_SINGULAR = {"have": "has", "are": "is", "do": "does", "hold": "holds", "lie": "lies", "occur": "occurs", "appear": "appears"}
+_SINGULAR = {
+    "have": "has",
+    "are": "is",
+    "do": "does",
+    "hold": "holds",
+    "lie": "lies",
+    "occur": "occurs",
+    "appear": "appears",
+}
