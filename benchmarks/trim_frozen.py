@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.trim.arrays import sums_from_arrays
-from fhjax.trim.evaluate import evaluate, log_bounds
+from fhjax.trim.evaluate import log_bounds
 from fhjax.trim.plan import plan_trimming, trimming_problem
-from fhjax.trim.search import estimates_on, first_grid, search_by_area, search_by_gradient, settle
+from fhjax.trim.search import estimates_on, first_grid, look, search_by_area, search_by_gradient, settle
 
 TOLERANCE = 1e-6
 
@@ -34,7 +34,7 @@ def one(seed: int, areas: int = 4, records: int = 24) -> tuple[float, int]:
         model_variance=float(np.exp(rng.normal(-5.5, 1.0))),
     )
     low, high = log_bounds(problem.data)
-    equal = float(evaluate(low, problem.data, problem.settings).terms.max())
+    equal = float(look(low[None], problem.data, settings=problem.settings)[0].terms.max())
     target = max(float(problem.before.terms.max()) * rng.uniform(0.1, 0.9), 1.2 * equal)
     plan = plan_trimming(problem, target_rho=target)
     goal, grid = jnp.full((1, 1), target), first_grid(problem.data)
