@@ -287,3 +287,20 @@ def test_contradictions_are_refused() -> None:
     constant = sums_from_arrays(w, np.ones_like(y), area, replicates=replicates)
     with pytest.raises(InputError, match=r"2 areas have no positive design variance.*'0', '1'"):
         plan_trimming(constant, target_rho=1.0, **options)
+
+
+@pytest.mark.parametrize("redistribution", ["proportional", "additive"])
+def test_groups_wider_than_areas(redistribution) -> None:
+    group = np.array([0, 0, 1])
+    survey, problem = problem_of(51, 3, redistribution=redistribution, group=group, variances="frozen")
+    w, _, area, _ = survey
+    target = 0.5 * float(problem.before.terms.max())
+    plan = plan_trimming(problem, target_rho=target)
+    assert plan.certified
+    trimmed = plan.scale[area] * (np.minimum(w, plan.threshold[area]) + plan.lift[area])
+    np.testing.assert_allclose(np.bincount(group[area], trimmed), np.bincount(group[area], w), rtol=1e-10)
+    np.testing.assert_allclose(realised_shares(trimmed, area), plan.share_after, rtol=1e-9)
+    assert np.all(trimmed <= plan.cap[area] * (1 + 1e-12))
+    s2 = float(problem.data.model_variance)
+    terms = trim_oracle.rho_terms(plan.sampling_variance_before, s2, np.ones((3, 1)), plan.share_after)
+    assert terms.max() <= target * (1 + 1e-9)
