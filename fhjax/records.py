@@ -548,7 +548,7 @@ class ReleaseGuarantee:
 
 @record
 class Guarantees:
-    """All guarantees of MATHS section 5 for one set of areas. rho in nats; shapes (m,) unless said otherwise."""
+    """All guarantees of one set of areas (docs/derivations.md, sections 4 to 8). rho in nats; shapes (m,) unless said."""
 
     per_area_rho: Array  # releasing one area's draw, paper (24)
     own_area_rho: Array  # the own-area term c_ii^2 Delta_i^2 / (2 sigma_i^2)

@@ -43,7 +43,7 @@ def area_data(
         InputError: shapes that do not match, values that are missing or infinite, negative or zero variances, repeated
             labels, no more areas than columns, or collinear columns.
 
-    Source: MATHS section 3.
+    Source: docs/derivations.md, sections 1 and 14.
 
     Example:
         >>> from fhjax.model.checks import area_data

@@ -46,7 +46,7 @@ def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_s
     Invariance: the units of y and of the columns of X change the result by units only. The derivative of
     ``model_variance`` in y, sampling variances and X is that of the root, and exactly 0 at the boundary.
 
-    Source: MATHS section 3; Rao and Molina (2015), sections 5.2, 6.1.2; Prasad and Rao (1990).
+    Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), sections 5.2, 6.1.2; Prasad and Rao (1990).
 
     Example:
         >>> from fhjax.model.fit import area_data, fit
@@ -91,7 +91,7 @@ def given(data: AreaData, model_variance: float | Array) -> FayHerriotFit:
         InputError: a negative, infinite or missing model variance.
         NumericalError: collinear covariates, or a value that is not finite.
 
-    Source: MATHS section 3.
+    Source: docs/derivations.md, sections 1 and 14.
 
     Example:
         >>> from fhjax.model.fit import area_data, given

@@ -240,7 +240,7 @@ def reml_sums(y: Array, sampling_variance: Array, model_variance: Array | float)
     Returns:
         The sums of w, wy; w^2, w^2 y, w^2 y^2; w^3, w^3 y, w^3 y^2 with w = 1 / (sampling + model variance).
 
-    Source: MATHS section 3; Rao and Molina (2015), section 5.2.4.
+    Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), section 5.2.4.
 
     Example:
         >>> import jax.numpy as jnp

@@ -42,7 +42,7 @@ def posterior(
     At a model variance of 0 everything stays finite: B = 1 and the mean is the regression prediction. An area with
     sampling variance 0 has B = 0, mean y and variance 0. With a prior, ``mse`` is None: it has no frequentist formula.
 
-    Source: MATHS section 3; Rao and Molina (2015), sections 6.1 and 6.2.
+    Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), sections 6.1 and 6.2.
 
     Example:
         >>> from fhjax.model.fit import area_data, fit
@@ -176,7 +176,7 @@ def _price_of_estimation(
 class PosteriorCovariance:
     """The posterior covariance diag(d) + F F' with F (m, p): never built unless asked for.
 
-    Sigma_ij = delta_ij B_i sigma_v^2 + B_i B_j x_i' A x_j (MATHS section 3).
+    Sigma_ij = delta_ij B_i sigma_v^2 + B_i B_j x_i' A x_j (docs/derivations.md, sections 1 and 14).
     """
 
     independent: Array  # (m,) B sigma_v^2
@@ -228,7 +228,7 @@ def covariance(posterior: Posterior) -> PosteriorCovariance:
     Args:
         posterior: of m areas.
 
-    Source: MATHS section 3.
+    Source: docs/derivations.md, sections 1 and 14.
 
     Example:
         >>> from fhjax.model.fit import area_data, fit

@@ -77,7 +77,7 @@ def audit(
 
     Draws with autocorrelation (MCMC) are judged by their effective sample sizes; the p-values are then approximate.
 
-    Source: MATHS sections 3 and 7.
+    Source: docs/derivations.md, sections 1 and 12.
     """
     labels = data.labels or Labels(range(data.num_areas))
     theta = np.atleast_2d(np.asarray(draws, dtype=float))

@@ -174,7 +174,7 @@ def check(
 
     Memory does not grow with ``num_draws``: only moments, histograms and tail sums are kept.
 
-    Source: MATHS section 7; Das and Drechsler (2026), Theorem 1.
+    Source: docs/derivations.md, section 12; Das and Drechsler (2026), Theorem 1.
     """
     if num_draws < 1000:
         raise InputError(

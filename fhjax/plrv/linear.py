@@ -94,7 +94,7 @@ def check_linear(
     Raises:
         InputError: fewer than 1,000 draws, dependent rows, or a claim that is 0 or infinite.
 
-    Source: MATHS sections 5 and 7.
+    Source: docs/derivations.md, sections 8 and 12.
     """
     rho, k = float(claim.rho), int(claim.worst_area)
     matrix = np.atleast_2d(np.asarray(weights, dtype=float))

@@ -171,8 +171,8 @@ def loss(log_density, theta: Array, here: OwnPosterior, there: OwnPosterior) -> 
         here: the posterior under D, the data set the draws were made from.
         there: the posterior under its neighbour D'.
 
-    The law it must have is N(rho, 2 rho) with rho = d^2 / 2 (MATHS section 7), in both directions: exchange the two
-    posteriors for draws made under D'.
+    The law it must have is N(rho, 2 rho) with rho = d^2 / 2 (docs/derivations.md, section 12), in both directions:
+    exchange the two posteriors for draws made under D'.
 
     Example:
         >>> import jax.numpy as jnp

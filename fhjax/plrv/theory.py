@@ -19,7 +19,7 @@ def loss_moments(rho: Any) -> tuple[Floats, Floats]:
 
     Exchanging the data sets leaves the law of log p_own / p_other unchanged.
 
-    Source: MATHS section 7; Das and Drechsler (2026), Theorem 1.
+    Source: docs/derivations.md, section 12; Das and Drechsler (2026), Theorem 1.
 
     Example:
         >>> [float(moment) for moment in loss_moments(0.5)]

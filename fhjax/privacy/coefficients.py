@@ -69,7 +69,8 @@ class Coefficients:
     ``C @ y`` is the posterior mean (flat prior on beta), ``C.T @ u`` its transpose, and C = Sigma / psi by columns.
     Nothing here is ever m x m except :meth:`to_dense`.
 
-    Source: Das and Drechsler (2026), Proposition 1 for the intercept-only model; MATHS section 4 for any X and psi.
+    Source: Das and Drechsler (2026), Proposition 1 for the intercept-only model; docs/derivations.md, section 2
+    for any X and psi.
     """
 
     sampling_variance: Array  # (m,) psi, outcome units squared
@@ -229,7 +230,7 @@ def coefficients(
         InputError: for shapes that do not match, negative or non-finite numbers, an area with
             sampling_variance + model_variance = 0, or collinear covariates.
 
-    Source: MATHS section 4.
+    Source: docs/derivations.md, section 2.
 
     Example:
         >>> C = coefficients([1.0, 1.0, 2.0], 1.0, [[1.0], [1.0], [1.0]])

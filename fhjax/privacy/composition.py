@@ -30,7 +30,7 @@ def repeated(guarantee: ReleaseGuarantee, draws: int) -> ReleaseGuarantee:
     Raises:
         InputError: unless ``draws`` is a positive whole number.
 
-    Source: MATHS section 5.
+    Source: docs/derivations.md, sections 4 to 8.
     """
     if draws != int(draws) or draws < 1:
         raise InputError(f"The number of draws is {draws!r}; it must be a positive whole number.")
@@ -59,7 +59,8 @@ def composed(
     unit added or removed is 4 rho-zCDP for one unit replaced (a removal and an addition, and zCDP grows with the square
     of the number of changes), and enters as that.
 
-    Source: Bun and Steinke (2016), Lemma 2.3 (composition) and Proposition 1.9 (groups); MATHS section 5.
+    Source: Bun and Steinke (2016), Lemma 2.3 (composition) and Proposition 1.9 (groups);
+    docs/derivations.md, section 9.
 
     Example:
         >>> import jax.numpy as jnp

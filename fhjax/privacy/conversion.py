@@ -149,7 +149,7 @@ def epsilon_tight(rho: Rho, delta: ArrayLike) -> Array:
     """The least epsilon of the improved Rényi conversion, rounded up: valid for every rho-zCDP release.
 
     Arguments, units, shapes, errors and guarantee as in :func:`epsilon_simple`.
-    Source: Canonne, Kamath and Steinke 2020, at its best order; MATHS section 6.
+    Source: Canonne, Kamath and Steinke 2020, at its best order; docs/derivations.md, section 10.
 
     >>> round(float(epsilon_tight(1.51, 1e-7)), 2)
     10.66
@@ -165,7 +165,7 @@ def epsilon_exact(rho: Rho, delta: ArrayLike) -> Array:
     refused; nothing can check a bare number.
 
     Arguments, units, shapes and errors as in :func:`epsilon_simple`.
-    Source: Balle and Wang 2018, theorem 8; MATHS section 6.
+    Source: Balle and Wang 2018, theorem 8; docs/derivations.md, section 10.
 
     >>> round(float(epsilon_exact(1.51, 1e-7)), 2)
     10.08
@@ -186,7 +186,7 @@ def epsilon(rho: Rho, delta: ArrayLike, *, method: str = "simple") -> Array:
     Raises: InputError for values outside these ranges, for an unknown method, and for "exact" without a Gaussian pair.
 
     Guarantee: (epsilon, delta)-differential privacy for the neighbours and under the assumptions of the rho.
-    Source: MATHS section 6.
+    Source: docs/derivations.md, section 10.
 
     >>> round(float(epsilon(0.048, 1e-7)), 2)
     1.81
@@ -215,7 +215,7 @@ def log_delta_exact(rho: Rho, epsilon: ArrayLike) -> Array:
 
     Returns: log delta, -inf where delta is 0 (rho = 0, or epsilon = inf), 0 where rho is inf.
     Raises: InputError for negative or NaN values.
-    Source: Balle and Wang 2018, theorem 8; MATHS section 6.
+    Source: Balle and Wang 2018, theorem 8; docs/derivations.md, section 10.
 
     >>> round(float(log_delta_exact(1e-4, 1.0)), 3)
     -2513.195
@@ -308,7 +308,7 @@ def rho_for_epsilon(epsilon: ArrayLike, delta: ArrayLike, *, method: str = "simp
         method: "simple", "tight" or "exact".
 
     Raises: InputError for values outside these ranges and for an unknown method.
-    Source: the inverse of :func:`epsilon`; MATHS section 6.
+    Source: the inverse of :func:`epsilon`; docs/derivations.md, section 10.
 
     >>> rho = rho_for_epsilon(1.0, 1e-6, method="tight")
     >>> bool(epsilon_tight(rho, 1e-6) <= 1.0)

@@ -1,8 +1,8 @@
 """The exact (epsilon, delta) of one Gaussian pair: kernels, in log space, vectorised by broadcasting.
 
 N(0, 1) against N(mu, 1) with mu = sqrt(2 rho) has delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) (Balle
-and Wang 2018; MATHS section 6). With a = eps/mu - mu/2 and b = a + mu the density identity e^eps phi(b) = phi(a) turns
-this into phi(a) (R(a) - R(b)), R the Mills ratio, so that
+and Wang 2018; docs/derivations.md, section 10). With a = eps/mu - mu/2 and b = a + mu the density identity
+e^eps phi(b) = phi(a) turns this into phi(a) (R(a) - R(b)), R the Mills ratio, so that
 
     log delta = -a^2/2 - log sqrt(2 pi) + log mu + log chord,    chord = (R(a) - R(b)) / mu          for a >= -1/2
     log delta = log1p(-phi(a) (R(-a) + R(b)))                                                      for a < -1/2

@@ -142,7 +142,7 @@ def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_wo
     Returns:
         LargestEffects, with the counts of areas settled by certificate and by search.
 
-    Source: MATHS section 5. Exact in O(m) for p = 1.
+    Source: docs/derivations.md, sections 4 to 8. Exact in O(m) for p = 1.
     """
     m, p = coefficients.basis.shape
     sensitivity = jnp.asarray(sensitivity, dtype=float)

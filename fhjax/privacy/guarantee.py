@@ -98,7 +98,7 @@ def guarantees(
     Guarantee: rho-zCDP for the stated release. Neighbours: bounded, one unit's outcomes replaced. Assumptions: the
     sentences in ``assumptions``, above all that the variances are invariants unless they are public.
 
-    Source: Das and Drechsler (2026), equations (24) to (26); MATHS section 5.
+    Source: Das and Drechsler (2026), equations (24) to (26); docs/derivations.md, sections 4 to 8.
 
     Example:
         >>> from fhjax.model.fit import area_data, fit

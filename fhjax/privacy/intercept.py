@@ -161,7 +161,7 @@ def all_guarantees_intercept(
 
     Neighbours and assumptions: as in :func:`fhjax.privacy.guarantee.guarantees`.
 
-    Source: Das and Drechsler (2026), Proposition 1 and equations (24), (25); MATHS section 5.
+    Source: Das and Drechsler (2026), Proposition 1 and equations (24), (25); docs/derivations.md, sections 4 to 8.
 
     Example:
         >>> result = all_guarantees_intercept([1.0, 1.0, 2.0], 1.0, [0.1, 0.1, 0.1])

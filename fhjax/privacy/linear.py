@@ -43,7 +43,7 @@ def subset_guarantee(
     Raises:
         InputError: for an unknown label or an empty choice.
 
-    Source: MATHS section 5. O(m p^2).
+    Source: docs/derivations.md, sections 4 to 8. O(m p^2).
 
     Example:
         >>> from fhjax.model.fit import area_data, fit
@@ -91,7 +91,7 @@ def regional_guarantee(
     Raises:
         InputError: for wrong lengths, weights that are not finite, or no region at all.
 
-    Source: MATHS section 5. O(m p^2), nothing m x m.
+    Source: docs/derivations.md, sections 4 to 8. O(m p^2), nothing m x m.
 
     Example:
         >>> from fhjax.model.fit import area_data, fit
@@ -143,7 +143,7 @@ def linear_guarantee(
     Raises:
         InputError: for a wrong shape, numbers that are not finite, or a problem above ``max_bytes``.
 
-    Source: MATHS section 5. O(q^2 m) time, O(q m) memory.
+    Source: docs/derivations.md, sections 4 to 8. O(q^2 m) time, O(q m) memory.
 
     Example:
         >>> from fhjax.model.fit import area_data, fit

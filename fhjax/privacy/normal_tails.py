@@ -62,7 +62,7 @@ def mills_ratio(x: Array) -> Array:
     Args:
         x: any shape, at least -1. Smaller values are outside the series and give R(-1).
 
-    Source: the normal tail, MATHS section 6; series made for this module (see its docstring).
+    Source: the normal tail, docs/derivations.md, section 10; series made for this module (see its docstring).
 
     >>> round(float(mills_ratio(jnp.asarray(0.0))), 12)
     1.253314137315

@@ -116,7 +116,7 @@ def posterior_variances(sampling_variance: Any, prior_precision: Any, X: Any = N
     Raises:
         InputError: for a matrix that is not symmetric, or an improper prior where the data do not determine every mean.
 
-    Source: MATHS section 5; Woodbury's identity for beta.
+    Source: docs/derivations.md, sections 4 to 8; Woodbury's identity for beta.
     """
     psi = np.asarray(sampling_variance, dtype=float)
     m = len(psi)
@@ -194,7 +194,7 @@ def prior_guarantee(
     Guarantee: rho-zCDP. Neighbours: bounded. It needs sampling errors that are independent between the m entries and a
     unit that lies in one of them: a person interviewed at two times breaks that, and such units are not covered.
 
-    Source: MATHS section 5.
+    Source: docs/derivations.md, sections 4 to 8.
 
     Example:
         >>> Q = car_precision(adjacency([[1], [0, 2], [1]]), variance=0.01, dependence=0.9)

@@ -107,7 +107,7 @@ def renyi_curve(rho: Rho, order: ArrayLike) -> Array:
         order: alpha >= 1, broadcast against rho; inf gives inf unless rho is 0.
 
     Raises: InputError for values outside these ranges.
-    Source: MATHS section 5; Bun and Steinke 2016.
+    Source: docs/derivations.md, sections 4 to 8; Bun and Steinke 2016.
 
     >>> [float(d) for d in renyi_curve(0.5, [1.0, 2.0, 10.0])]
     [0.5, 1.0, 5.0]
@@ -221,7 +221,7 @@ def optimal_order(rho: Rho, delta: ArrayLike) -> Array:
         delta: in [0, 1), broadcast against rho.
 
     Raises: InputError for values outside these ranges.
-    Source: rho b^2 + log1p(b) = log(1/delta), b = alpha - 1; MATHS section 6.
+    Source: rho b^2 + log1p(b) = log(1/delta), b = alpha - 1; docs/derivations.md, section 10.
 
     >>> round(float(optimal_order(1.51, 1e-7)), 4)
     4.1203

@@ -93,7 +93,7 @@ def joint_rho_correlated(
     Arguments as in :func:`per_area_rho`. The posterior likelihood ratio between two values of y_k depends on theta_k
     alone, so every area together costs what the worst area's own term costs.
 
-    Source: MATHS section 5.
+    Source: docs/derivations.md, sections 4 to 8.
 
     Example:
         >>> round(float(joint_rho_correlated([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)

@@ -70,7 +70,7 @@ def hajek_sensitivity(
 
     Neighbours: bounded, the outcomes of one unit replaced; weights and universe are public and fixed.
 
-    Source: Das and Drechsler (2026), section 3; MATHS section 2 for units larger than a record.
+    Source: Das and Drechsler (2026), section 3; docs/derivations.md, section 3 for units larger than a record.
 
     Example:
         >>> hajek_sensitivity([10.0, 30.0], [100.0, 100.0]).tolist()
@@ -88,7 +88,7 @@ def horvitz_thompson_sensitivity(
     Arguments, Raises and Neighbours as in :func:`hajek_sensitivity`, with ``population`` (m,) in place of the sum of
     weights; a weight may exceed N.
 
-    Source: MATHS section 2.
+    Source: docs/derivations.md, section 3.
 
     Example:
         >>> horvitz_thompson_sensitivity([10.0], [80.0], 4.0).tolist()
@@ -104,7 +104,7 @@ def sums_sensitivity(sums: AreaSums, *, estimator: str = "hajek", population: An
     Raises:
         InputError: for outcomes outside the declared bounds, an unknown estimator, or "ht" without population sizes.
 
-    Source: MATHS section 2.
+    Source: docs/derivations.md, section 3.
     """
     check_outcomes(sums.outcome_min, sums.outcome_max, sums.outcome_lower, sums.outcome_upper, sums.labels)
     width = outcome_range(sums.outcome_lower, sums.outcome_upper)
@@ -131,7 +131,7 @@ def record_loss_share(weight: Any, area: Any, max_unit_weight: Any) -> FloatArra
     Raises:
         InputError: for a weight that is negative, not finite, or above its area's largest.
 
-    Source: MATHS section 2.
+    Source: docs/derivations.md, section 3.
 
     Example:
         >>> record_loss_share([1.0, 2.0, 4.0], [0, 0, 1], [2.0, 4.0]).tolist()

@@ -1,6 +1,6 @@
 """The best (epsilon, delta) that rho-zCDP alone implies by the improved Rényi conversion: kernels.
 
-For every order alpha = 1 + b > 1 (Canonne, Kamath and Steinke 2020; MATHS section 6)
+For every order alpha = 1 + b > 1 (Canonne, Kamath and Steinke 2020; docs/derivations.md, section 10)
 
     eps(b) = rho (1 + b) + (L - log1p b) / b - log1p(1/b),        L = log(1/delta)
 

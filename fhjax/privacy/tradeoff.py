@@ -1,8 +1,8 @@
 """What a rho means for one person: error rates of the best attack, its advantage, and how sure it can become.
 
 The attacker knows everything but which of two neighbouring data sets was used. For a Gaussian pair the test between
-them is that of N(0, 1) against N(mu, 1), mu = sqrt(2 rho) (mu-GDP; Dong, Roth and Su 2022; MATHS sections 6 and 7), so
-every number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP release bounds are
+them is that of N(0, 1) against N(mu, 1), mu = sqrt(2 rho) (mu-GDP; Dong, Roth and Su 2022; docs/derivations.md,
+sections 10 and 12), so every number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP release bounds are
 given.
 
 Two different questions have two different answers. *How often is the best guess right?* Phi(mu/2) of the time from
@@ -151,7 +151,7 @@ def best_guess_probability(rho: Rho, *, prior: ArrayLike = 0.5, gaussian_pair: b
         gaussian_pair: as in :func:`membership_advantage`. If False, the bound max + min advantage of the two priors.
 
     Raises: InputError for values outside these ranges.
-    Source: Bayes' rule for two Gaussians; MATHS section 7.
+    Source: Bayes' rule for two Gaussians; docs/derivations.md, section 12.
 
     >>> round(float(best_guess_probability(0.5)), 4)
     0.6915
@@ -178,7 +178,7 @@ def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | N
         gaussian_pair: as in :func:`membership_advantage`.
 
     Raises: InputError for values outside these ranges.
-    Source: MATHS section 7; Bun and Steinke 2016, proposition 1.3.
+    Source: docs/derivations.md, section 12; Bun and Steinke 2016, proposition 1.3.
 
     >>> round(float(privacy_loss_quantile(0.5, 0.05)), 4)
     2.1449
@@ -203,7 +203,7 @@ def largest_posterior(
         gaussian_pair: as in :func:`membership_advantage`.
 
     Raises: InputError for values outside these ranges.
-    Source: Bayes' rule and MATHS section 7.
+    Source: Bayes' rule and docs/derivations.md, section 12.
 
     >>> round(float(largest_posterior(0.5, 0.05)), 4)
     0.8952

@@ -193,7 +193,7 @@ def record_loss_summary(share: Any, area: Any, own_area_rho: Any, levels: Sequen
     Returns:
         RecordLoss. Internal: it describes individual respondents' losses and rests on confidential variances.
 
-    Source: MATHS section 2.
+    Source: docs/derivations.md, section 3.
     """
     share = np.asarray(share, dtype=float)
     own = np.asarray(own_area_rho, dtype=float)[np.asarray(area)]

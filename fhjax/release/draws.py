@@ -64,7 +64,7 @@ def draws(
     every Rényi divergence. The pair is then no longer Gaussian, so the exact conversion to epsilon no longer applies.
     How many attempts a draw took must not be published.
 
-    Source: MATHS sections 3 and 5.
+    Source: docs/derivations.md, sections 1 and 7.
 
     Example:
         >>> import jax

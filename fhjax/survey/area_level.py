@@ -36,7 +36,7 @@ def read_area_level(
         y, sampling_variance: Columns or SQL expressions: the estimate in outcome units and its design variance in
             squared units. From standard errors write ``"se * se"``.
         sensitivity: Largest change of y from one privacy unit, in outcome units. If not given it is ``outcome_range *
-            max_weight / weight_total`` (MATHS section 2).
+            max_weight / weight_total`` (docs/derivations.md, section 3).
         max_weight, weight_total: Largest weight of one privacy unit in the area, and the area's sum of weights.
         n: Records of the area, for the report.
         outcome_range: R = hi - lo of one respondent's outcome, in outcome units.

@@ -58,7 +58,7 @@ def direct_estimates(
     Neighbours: one privacy unit's outcomes replaced within the declared bounds; weights and universe fixed. The
     sensitivity is R max_unit_weight / sum w (Hájek) or R max_unit_weight / N (Horvitz-Thompson).
 
-    Source: MATHS section 2; Das and Drechsler (2026), section 2.
+    Source: docs/derivations.md, section 3; Das and Drechsler (2026), section 2.
 
     Example:
         >>> import fhjax

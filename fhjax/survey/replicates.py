@@ -47,7 +47,7 @@ class Replicates:
     Raises:
         InputError: an option that contradicts the method.
 
-    Source: Wolter (2007), chapters 3 to 5; Fay and Train (1995) for SDR; MATHS section 2.
+    Source: Wolter (2007), chapters 3 to 5; Fay and Train (1995) for SDR; docs/derivations.md, section 3.
 
     Example:
         >>> float(Replicates("sdr").multiples(80)[0])
@@ -137,7 +137,7 @@ def replicate_variance(estimate: Any, replicate_estimates: Any, method: Replicat
     Raises:
         InputError: the number of replicates contradicts the method.
 
-    Source: MATHS section 2; Wolter (2007).
+    Source: docs/derivations.md, section 3; Wolter (2007).
 
     Example:
         >>> replicate_variance(np.array([1.0]), np.array([[0.9, 1.1, 0.9, 1.1]]), Replicates("brr")).round(12)

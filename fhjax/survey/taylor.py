@@ -23,7 +23,7 @@ class Taylor:
             distance of its total from the mean total over all PSUs of the design; ``"remove"`` nothing, the stratum is
             left out of the variance and of the degrees of freedom.
 
-    Source: Särndal, Swensson and Wretman (1992), section 5.7 and 4.5; MATHS section 2.
+    Source: Särndal, Swensson and Wretman (1992), section 5.7 and 4.5; docs/derivations.md, section 3.
 
     Example:
         >>> Taylor(single_psu="center").single_psu
@@ -69,7 +69,7 @@ def taylor_variance(
     Raises:
         InputError: the sums hold no strata; a stratum with a single PSU under ``single_psu="error"``.
 
-    Source: Särndal, Swensson and Wretman (1992), result 5.7.1 and section 10.3 (domains); MATHS section 2.
+    Source: Särndal, Swensson and Wretman (1992), result 5.7.1 and section 10.3 (domains).
     """
     strata = sums.strata
     if strata is None:

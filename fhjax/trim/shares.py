@@ -151,7 +151,7 @@ def realised_shares(weights: npt.ArrayLike, area: npt.ArrayLike | None = None) -
     Returns:
         (m,) shares between 1/n and 1; 0 in an area without weight.
 
-    Source: MATHS section 2.
+    Source: docs/derivations.md, section 3.
 
     Example:
         >>> realised_shares([1.0, 2.0, 3.0, 4.0, 20.0]).round(6).tolist()
