@@ -51,8 +51,8 @@ def trim(
         >>> import fhjax
         >>> survey = fhjax.open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
         ...     outcome="high_cholesterol", strata="stratum", psu="psu", where="age <> '0-19'")
-        >>> plan = trim(survey, target_rho=2.0, variances="frozen")
-        >>> plan.certified, bool(plan.rho_before > 2.0 >= plan.rho_after)
+        >>> plan = trim(survey, target_rho=0.2, variances="frozen")
+        >>> plan.certified, bool(plan.rho_before > 0.2 >= plan.rho_after)
         (True, True)
     """
     target = target_of(target_rho, target_epsilon, delta)

@@ -60,7 +60,7 @@ def admissible_shares(
 
     Example:
         >>> admissible_shares([0.004, 0.003, 0.0025], 0.001, [[1.0]] * 3, 0.05).round(6).tolist()
-        [0.031043, 0.028273, 0.026643]
+        [0.030954, 0.024377, 0.02107]
     """
     if joint not in JOINTS:
         raise InputError(f"joint must be 'correlated' or 'independent', not {joint!r}.")
