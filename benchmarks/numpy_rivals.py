@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+MOST_STEPS = 50
 BLOCK = 16_384  # 128 KiB of float64: a handful of such arrays stay in the second-level cache
 
 Array = np.ndarray
@@ -29,8 +30,8 @@ def reml_sums_blocked(y: Array, psi: Array, s2: float) -> tuple[float, ...]:
     return tuple(total)
 
 
-def reml_fit(y: Array, psi: Array, X: Array, *, steps: int, blocked: bool) -> tuple[float, Array, Array]:
-    """``steps`` Fisher-scoring steps of REML for any X, then EBLUP and MSE (g1 + g2 + 2 g3)."""
+def reml_fit(y: Array, psi: Array, X: Array, *, tolerance: float, blocked: bool) -> tuple[float, Array, Array]:
+    """Fisher scoring of REML for any X until a step is relatively below ``tolerance``, then EBLUP and MSE."""
     m, p = X.shape
     parts = list(_blocks(m)) if blocked else [slice(None)]
     y = y - y.mean()
@@ -54,7 +55,7 @@ def reml_fit(y: Array, psi: Array, X: Array, *, steps: int, blocked: bool) -> tu
             scalars += wt @ wt, w.sum(), w @ w
         return G1, G2, G3, b1, b2, scalars
 
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         G1, G2, G3, b1, b2, (w2y2, w_sum, w2_sum) = sums(s2)
         A = np.linalg.inv(G1)
         beta = A @ b1
@@ -62,7 +63,9 @@ def reml_fit(y: Array, psi: Array, X: Array, *, steps: int, blocked: bool) -> tu
         AG2 = A @ G2
         trace = w_sum - np.trace(AG2)
         information = 0.5 * (w2_sum - 2 * np.sum(A * G3) + np.sum(AG2 * AG2.T))
-        s2 = max(0.0, s2 + 0.5 * (quadratic - trace) / information)
+        before, s2 = s2, max(0.0, s2 + 0.5 * (quadratic - trace) / information)
+        if abs(s2 - before) <= tolerance * s2:
+            break
 
     A = np.linalg.inv(sums(s2)[0])
     eblup, mse = np.empty(m), np.empty(m)
@@ -78,16 +81,18 @@ def reml_fit(y: Array, psi: Array, X: Array, *, steps: int, blocked: bool) -> tu
     return s2, eblup, mse
 
 
-def reml_fit_intercept(y: Array, psi: Array, *, steps: int) -> float:
-    """``steps`` Fisher-scoring steps of REML with an intercept alone: one problem of a batch."""
+def reml_fit_intercept(y: Array, psi: Array, *, tolerance: float) -> float:
+    """Fisher scoring of REML with an intercept alone until a step is below ``tolerance``: one problem of a batch."""
     y = y - y.mean()
     s2 = max(float(y.var() - psi.mean()), 1e-3 * float(psi.mean()))
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         w, wy, w2, w2y, w2y2, w3 = reml_sums(y, psi, s2)
         beta = wy / w
         quadratic = w2y2 - 2 * beta * w2y + beta * beta * w2
         ratio = w2 / w
-        s2 = max(0.0, s2 + (quadratic - (w - ratio)) / (w2 - 2 * w3 / w + ratio * ratio))
+        before, s2 = s2, max(0.0, s2 + (quadratic - (w - ratio)) / (w2 - 2 * w3 / w + ratio * ratio))
+        if abs(s2 - before) <= tolerance * s2:
+            break
     return s2
 
 

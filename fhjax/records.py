@@ -548,7 +548,7 @@ class ReleaseGuarantee:
 
 @record
 class Guarantees:
-    """All guarantees of one set of areas (docs/derivations.md, sections 4 to 8). rho in nats; shapes (m,) unless said."""
+    """All guarantees of one set of areas (docs/derivations.md, sections 4 to 8). rho in nats, shapes (m,)."""
 
     per_area_rho: Array  # releasing one area's draw, paper (24)
     own_area_rho: Array  # the own-area term c_ii^2 Delta_i^2 / (2 sigma_i^2)

@@ -2,8 +2,8 @@
 
 The attacker knows everything but which of two neighbouring data sets was used. For a Gaussian pair the test between
 them is that of N(0, 1) against N(mu, 1), mu = sqrt(2 rho) (mu-GDP; Dong, Roth and Su 2022; docs/derivations.md,
-sections 10 and 12), so every number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP release bounds are
-given.
+sections 10 and 12), so every number here is exact for a release whose ``gaussian_pair`` is true. For any other rho-zCDP
+release bounds are given.
 
 Two different questions have two different answers. *How often is the best guess right?* Phi(mu/2) of the time from
 even odds. *How sure can the attacker become?* There is no limit: the privacy loss L ~ N(rho, 2 rho) is unbounded
