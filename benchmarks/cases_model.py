@@ -1,7 +1,7 @@
 """The model: fits of one large problem and of many small ones, against NumPy and against the packages that do it.
 
-Both sides stop at the same relative step, 1e-11, each by its own algorithm. NumPy does nothing else: no search for other
-maxima, no bracket, no covariance of the coefficients, no likelihood.
+Both sides stop at the same relative step, 1e-11, each by its own algorithm. NumPy does nothing else: no search for
+other maxima, no bracket, no covariance of the coefficients, no likelihood.
 """
 
 from __future__ import annotations
