@@ -56,6 +56,7 @@ _PUBLIC = {
     "delta_exact": "fhjax.privacy.conversion",
     "rho_for_epsilon": "fhjax.privacy.conversion",
     "personal_risk": "fhjax.privacy.tradeoff",
+    "plan_trimming": "fhjax.trim.plan",
     "draws": "fhjax.release.draws",
     "publish": "fhjax.release.publish",
     "check": "fhjax.plrv.check",
@@ -117,3 +118,4 @@ if TYPE_CHECKING:
     from fhjax.survey.read import open_survey
     from fhjax.survey.sums import area_sums
     from fhjax.survey.variance import Replicates, Taylor
+    from fhjax.trim.plan import plan_trimming

@@ -51,7 +51,7 @@ _MODEL_INVARIANT = (
     "for neighbouring data sets, so what it reveals is not covered by this guarantee."
 )
 GAUSSIAN_PRIOR = (
-    "Given the model variance, the area means have a Gaussian prior that does not depend on the confidential outcomes."
+    "The area means have a Gaussian prior that, given its variances, does not depend on the confidential outcomes."
 )
 
 
