@@ -20,7 +20,9 @@ from fhjax.survey.variance import Replicates, Taylor
 ROLES = {"area": "area", "weight": "w", "outcome": "y", "bounds": (-1e6, 1e6)}
 
 
-def agree(one: AreaSums, two: AreaSums, *, relative=1e-12, skip=("design", "subject", "replicate_deviations", "privacy_unit")):
+def agree(
+    one: AreaSums, two: AreaSums, *, relative=1e-12, skip=("design", "subject", "replicate_deviations", "privacy_unit")
+):
     """Every number of two sums, to rounding of the largest entry of its field; returns the fields compared."""
     assert one.labels == two.labels
     compared = 0
