@@ -24,6 +24,12 @@ def shared_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def carried() -> Path:
+    """Reference values that the project carries itself (tests/golden)."""
+    return HERE / "golden"
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the checkout."""
     folder = shared_folder()

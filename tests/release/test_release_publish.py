@@ -97,9 +97,9 @@ def test_the_bound_of_the_joint_price_is_above_the_exact_one_and_tight() -> None
         assert exact <= bound <= close * real
 
 
-def test_opendp_noise_is_the_exact_discrete_gaussian(shared) -> None:
+def test_opendp_noise_is_the_exact_discrete_gaussian(carried) -> None:
     table: dict[float, dict[int, float]] = {}
-    with open(shared / "golden/privacy/discrete_gaussian.csv", encoding="utf-8") as file:
+    with open(carried / "privacy/discrete_gaussian.csv", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["quantity"] == "pmf":
                 table.setdefault(float(row["sigma2"]), {})[int(row["arg"])] = float(row["value"])

@@ -10,6 +10,7 @@ from survey_tables import engine, survey_from_frame, survey_from_table
 
 from fhjax.errors import InputError
 from fhjax.survey.direct import direct_estimates
+from fhjax.survey.example import example
 from fhjax.survey.sums import area_sums
 from fhjax.survey.variance import Replicates, Taylor
 
@@ -199,10 +200,10 @@ def test_behavioral_risk_factors_geographic_strata(data):
     assert check(direct, expected(data / "brfss2016_wa_scd.stratum_geo.direct.csv"), "var_psu") == 53
 
 
-def test_nhanes_domains_over_the_whole_design(data):
-    frame = pd.read_csv(data / "nhanes0910_cholesterol.csv.gz")
+def test_nhanes_domains_over_the_whole_design(carried):
+    frame = pd.read_csv(example("nhanes0910_cholesterol"))
     frame = frame.assign(domain=frame["race"] + "|" + frame["age"] + "|" + frame["sex"])
-    wanted = pd.read_csv(data / "nhanes0910_cholesterol.direct.csv").set_index("dom").sort_index()
+    wanted = pd.read_csv(carried / "survey" / "nhanes0910_cholesterol.direct.csv").set_index("dom").sort_index()
     survey = survey_from_frame(frame, area="domain", weight="weight", outcome="high_cholesterol", strata="stratum",
                                psu="psu")  # fmt: skip
     direct = direct_estimates(survey, zero_variance="keep")

@@ -137,9 +137,9 @@ def test_nhanes_replicates(golden, folder, suffix, center):
 
 @pytest.mark.parametrize(("suffix", "center"), [("centred", "replicates"), ("mse", "full")])
 @pytest.mark.parametrize("outcome", ["y", "pov"])
-def test_successive_differences(golden, folder, suffix, center, outcome):
-    record = golden("sdr")
-    frame = pd.read_csv(folder / "sdr_micro.csv", dtype={"area": str, "serial": str})
+def test_successive_differences(carried, suffix, center, outcome):
+    record = json.loads((carried / "survey" / "survey_sdr.json").read_text())
+    frame = pd.read_csv(carried / "survey" / "sdr_micro.csv.gz", dtype={"area": str, "serial": str})
     frame = frame.rename(columns={f"pwgtp{b}": f"rw{b}" for b in range(1, 81)})
     renamed = {f"{key}": value for key, value in record.items()}
     options = {"outcome": outcome, "weight": "pwgtp", "binary": outcome == "pov", "bounds": (-100.0, 100.0)}

@@ -111,7 +111,7 @@ def test_sums_by_area(shared: Path, file: str, direct: str, areas: int, roles: d
     assert len(survey.roles.replicates) in (0, 32, 80, 96)
 
 
-def test_the_example_against_r(shared: Path) -> None:
+def test_the_example_against_r(carried: Path) -> None:
     survey = open_survey(
         "example:nhanes0910_cholesterol",
         area=["race", "age", "sex"],
@@ -121,7 +121,7 @@ def test_the_example_against_r(shared: Path) -> None:
         psu="psu",
     )
     found = by_area(survey)
-    expected = pd.read_csv(shared / "data" / "nhanes0910_cholesterol.direct.csv").set_index("dom").sort_index()
+    expected = pd.read_csv(carried / "survey" / "nhanes0910_cholesterol.direct.csv").set_index("dom").sort_index()
     assert list(found.index) == list(expected.index)
     assert len(found) == 32
     np.testing.assert_array_equal(found["n"], expected["n"])
