@@ -33,7 +33,7 @@ def first_call(thunk: Thunk) -> float:
     return _one(thunk)
 
 
-def in_turn(thunks: dict[str, Thunk], *, budget: float = 6.0, least: int = 3, most: int = 25) -> dict[str, Timing]:
+def in_turn(thunks: dict[str, Thunk], *, budget: float = 3.0, least: int = 3, most: int = 25) -> dict[str, Timing]:
     """Time several thunks A B A B ... so that a drift of the machine hits all alike.
 
     Each gets between ``least`` and ``most`` calls, as many rounds as fit into ``budget`` seconds. Call each once
