@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from fhjax.cli import options
-from fhjax.cli.claim import add_claim_options, add_text_options, claim_from
+from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.errors import InputError, complain
 from fhjax.records import Labels
 
@@ -25,7 +25,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     )
     parser.add_argument("--area-level", required=True, nargs="+", dest="file", metavar="FILE", help="one row an area, "
                         "as `fhjax direct` writes it")  # fmt: skip
-    add_text_options(parser)
+    options.add_text_options(parser)
     add_claim_options(parser)
     parser.add_argument("--release", choices=("independent", "correlated"), help="how the areas are said to be drawn "
                         "together (default: find out)")  # fmt: skip

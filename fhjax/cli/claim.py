@@ -21,21 +21,10 @@ class Claim:
 
 def add_claim_options(parser: argparse.ArgumentParser) -> None:
     """Columns of the area-level file, covariates, and where the model variance comes from."""
-    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
-    options.add_area_level_options(parser, sensitivity="sensitivity")
-    options.add_zero_variance_option(parser)
-    options.add_covariate_options(parser)
+    options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group()
     variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
-
-
-def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """How text files are written, where the file itself is not the first argument."""
-    text = parser.add_argument_group("how the area-level file is written")
-    text.add_argument("--delimiter", metavar="CHAR", help="column separator (found by itself by default)")
-    text.add_argument("--decimal", metavar="CHAR", help="decimal mark (default: a point)")
-    text.add_argument("--encoding", metavar="NAME", help="encoding, such as cp1252 (default: utf-8)")
 
 
 def claim_from(args: argparse.Namespace) -> Claim:

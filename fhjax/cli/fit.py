@@ -16,10 +16,7 @@ from fhjax.records import AreaData, FayHerriotFit, Posterior
 def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("fit", help="Fay-Herriot fit of direct estimates", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
-    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
-    options.add_area_level_options(parser, sensitivity="sensitivity")
-    options.add_zero_variance_option(parser)
-    options.add_covariate_options(parser)
+    options.add_area_level_input(parser)
     options.add_fit_option(parser)
     parser.add_argument("--out", required=True, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it")
     parser.add_argument("--estimates", metavar="FILE.csv", help="small-area estimates, one row an area")

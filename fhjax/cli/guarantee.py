@@ -17,10 +17,7 @@ from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
 def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("guarantee", help="privacy guarantees of a fitted model", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
-    parser.add_argument("--area", type=options.names, default="area", metavar="COL[,COL]", help="area (default: area)")
-    options.add_area_level_options(parser, sensitivity="sensitivity")
-    options.add_zero_variance_option(parser)
-    options.add_covariate_options(parser)
+    options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group(required=True)
     variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")

@@ -35,6 +35,11 @@ def names(text: str) -> list[str]:
 
 def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("file", nargs="+", metavar="FILE", help=f"{what}; several part files or a glob are read as one")
+    add_text_options(parser)
+
+
+def add_text_options(parser: argparse.ArgumentParser) -> None:
+    """How text files are written."""
     text = parser.add_argument_group("how text files are written")
     text.add_argument(
         "--delimiter", metavar="CHAR", help="column separator of a text file (found by itself by default)"
@@ -118,6 +123,14 @@ def add_zero_variance_option(parser: Any) -> None:
         help="areas whose design variance is 0: stop, leave them out, use a generalised variance "
         "function, or keep them (their guarantee is then infinite; default: error)",
     )
+
+
+def add_area_level_input(parser: argparse.ArgumentParser) -> None:
+    """What every verb that reads one row an area asks for: its columns, zero variances, covariates."""
+    parser.add_argument("--area", type=names, default="area", metavar="COL[,COL]", help="area (default: area)")
+    add_area_level_options(parser, sensitivity="sensitivity")
+    add_zero_variance_option(parser)
+    add_covariate_options(parser)
 
 
 def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str | None) -> None:

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
             variance=options.variance_from(args),
             zero_variance=args.zero_variance,
             direct=direct,
-            X=None if X is None else _with_intercept(X, columns),
+            X=None if X is None else np.column_stack([np.ones(len(X)), X]),
             joint=args.joint,
             mode=args.mode,
             redistribution=args.redistribution,
@@ -125,15 +125,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"fhjax trim: {plan.statements[-1]}", file=sys.stderr)
         return 2
     return 0
-
-
-def _with_intercept(X, columns):
-    """Covariates as the model sees them."""
-    del columns
-    matrix = np.asarray(X, dtype=float)
-    if np.any(np.ptp(matrix, axis=0) == 0.0):
-        return matrix
-    return np.column_stack([np.ones(len(matrix)), matrix])
 
 
 def _groups(path: str | None, labels) -> list[str] | None:

@@ -14,17 +14,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from fhjax.errors import InputError, complain
+from fhjax.model.fit import is_concrete
 from fhjax.records import Array, Labels, NumberedLabels, record, static
 
 _MAX_DENSE_BYTES = 2**30
-
-
-def is_concrete(*values: Any) -> bool:
-    """False inside a JAX transformation, where values cannot be looked at."""
-    return not any(isinstance(value, Tracer) for value in values)
 
 
 def divide(numerator: Array, denominator: Array) -> Array:

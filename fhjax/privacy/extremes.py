@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.privacy.coefficients import Coefficients, is_concrete
+from fhjax.model.fit import is_concrete
+from fhjax.privacy.coefficients import Coefficients
 from fhjax.privacy.sharded import off_diagonal_of_shards
 from fhjax.records import Array, record, static
 from fhjax.sharding import is_sharded
