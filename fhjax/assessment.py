@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.errors import InputError
+from fhjax.errors import InputError, NumericalError
 from fhjax.model.fit import fit as fit_model
 from fhjax.model.fit import from_direct
 from fhjax.model.posterior import posterior as posterior_of
@@ -23,6 +24,7 @@ def assess(
     columns: Sequence[str] | None = None,
     method: str = "reml",
     delta: float | None = None,
+    equal_weights: DirectEstimates | None = None,
 ) -> Assessment:
     """Fit the Fay-Herriot model to direct estimates and state what releasing posterior draws costs.
 
@@ -34,6 +36,8 @@ def assess(
         method: how the model variance is estimated: ``"reml"``, ``"ml"``, ``"moment"`` or ``"pr"``.
         delta: the delta at which rho is translated into epsilon, strictly between 0 and 1; None takes the largest
             power of ten that is not above 1 / records (1e-7 for three million records, 1e-5 for twenty thousand).
+        equal_weights: the estimates that equal weights would give, from
+            :func:`fhjax.survey.direct.equal_weight_estimates`, to say what unequal weights cost once variances follow.
 
     Returns:
         An :class:`~fhjax.records.Assessment`: everything the report shows.
@@ -51,7 +55,7 @@ def assess(
     Example:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area=["race", "age", "sex"],
-        ...     weight="weight", outcome="high_cholesterol", strata="stratum", psu="psu", where="age <> '0-19'")
+        ...     weight="weight", outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")
         >>> assessment = fhjax.assess(fhjax.direct_estimates(survey), delta=1e-5)
         >>> assessment.area_data.num_areas
         24
@@ -65,7 +69,14 @@ def assess(
     data = model_data(direct, X=X, columns=columns)
     fitted = fit_model(data, method=method)
     posterior = posterior_of(data, fitted)
-    result = guarantees(data, posterior, direct.sensitivity, privacy_unit=direct.privacy_unit)
+    result = guarantees(
+        data,
+        posterior,
+        direct.sensitivity,
+        privacy_unit=direct.privacy_unit,
+        outcome_bounds=direct.outcome_bounds,
+        cautions=direct.cautions,
+    )
     return Assessment(
         direct=direct,
         area_data=data,
@@ -73,6 +84,7 @@ def assess(
         posterior=posterior,
         guarantees=result,
         equal_weight_rho=_equal_weight_rho(direct, data, posterior),
+        equal_weight_refitted_rho=_refitted(equal_weights, direct, X, columns, method),
         drivers=_drivers(direct, result.per_area_rho),
         model_variance_changes=model_variance_changes(data, posterior, direct.sensitivity),
         delta=delta,
@@ -127,6 +139,24 @@ def _equal_weight_rho(direct: DirectEstimates, data: AreaData, posterior: Poster
     if direct.num_records is None or largest_unit is None or not np.isfinite(direct.outcome_range):
         return None
     return equal_weight_rho(data, posterior, direct.num_records / largest_unit, outcome_range=direct.outcome_range)
+
+
+def _refitted(
+    equal: DirectEstimates | None, direct: DirectEstimates, X: npt.ArrayLike | None, columns: Any, method: str
+) -> Array | None:
+    """Per-area rho of the whole route run again with equal weights; None where that has no answer."""
+    if equal is None:
+        return None
+    if tuple(equal.labels) != tuple(direct.labels):
+        raise InputError("equal_weights must be estimates of the same areas, in the same order, as direct.")
+    if not np.all(equal.sampling_variance > 0.0):
+        return None
+    data = model_data(equal, X=X, columns=columns)
+    try:
+        fitted = fit_model(data, method=method)
+    except NumericalError:
+        return None
+    return guarantees(data, fitted, equal.sensitivity).per_area_rho
 
 
 def _drivers(direct: DirectEstimates, rho: Array) -> Drivers | None:

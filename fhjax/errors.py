@@ -7,8 +7,9 @@ so they return a :class:`Status`; the public functions raise :class:`NumericalEr
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class FhjaxError(Exception):
@@ -21,6 +22,10 @@ class InputError(FhjaxError, ValueError):
 
 class NumericalError(FhjaxError, ArithmeticError):
     """The input was acceptable but the computation could not be completed. Command-line exit code 3."""
+
+
+class DataWarning(UserWarning):
+    """Something about the data or the options that a person must judge; the same sentence stands in the report."""
 
 
 class Status(enum.IntEnum):
@@ -98,3 +103,43 @@ _SINGULAR = {
     "occur": "occurs",
     "appear": "appears",
 }
+
+
+class Problems:
+    """Gathers what is wrong with an input, so that all of it is said in one go and not one run after the other.
+
+    >>> problems = Problems()
+    >>> with problems.caught():
+    ...     raise InputError("The weight is missing.")
+    >>> problems.add("The area is missing.")
+    >>> try:
+    ...     problems.raise_if_any()
+    ... except InputError as error:
+    ...     print(error)
+    2 problems:
+      1. The weight is missing.
+      2. The area is missing.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[InputError] = []
+
+    def add(self, message: str | InputError) -> None:
+        self.found.append(message if isinstance(message, InputError) else InputError(message))
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Keep an :class:`InputError` for later, and go on."""
+        try:
+            yield
+        except InputError as error:
+            self.found.append(error)
+
+    def raise_if_any(self) -> None:
+        """One problem is raised as it is, several as a numbered list."""
+        found = list({str(error): error for error in self.found}.values())
+        if len(found) == 1:
+            raise found[0]
+        if found:
+            listed = "".join(f"\n  {i}. {error}" for i, error in enumerate(found, 1))
+            raise InputError(f"{len(found)} problems:{listed}")

@@ -20,8 +20,6 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from .errors import InputError
-
 Array = jax.Array
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -130,7 +128,8 @@ class AreaSums:
     """Everything that leaves the data engine: sums by area. Nothing downstream sees a record.
 
     All numbers concern the universe (records with an observed outcome) unless said otherwise. ``+`` merges the sums of
-    two files with disjoint records; a household or PSU must not be split across them.
+    two files with disjoint records. A household or PSU must not be split across them: sums that name one carry digests
+    of their ids (``area_sums(survey, mergeable=True)``), and without these they are not merged.
     """
 
     labels: Labels = static()  # (m,)
@@ -156,6 +155,11 @@ class AreaSums:
     num_filtered: int = static(default=0)  # records of the file dropped by the filter, before the design
     subject: str = static(default="")  # what is estimated, where, from which file: "'poor' by area from survey.parquet"
     design: tuple[str, ...] = static(default=())  # sentences: what was read, with which roles
+    cautions: tuple[str, ...] = static(default=())  # sentences: what a person must judge
+    outcome: str = static(default="")  # as the user wrote it
+    sources: tuple[str, ...] = static(default=())  # SHA-256 of the files that were read
+    # name of the column -> sorted digests of its ids, of the privacy unit and the PSU: whether two files share any
+    id_digests: dict[str, npt.NDArray[np.uint64]] | None = None
 
     @property
     def outcome_range(self) -> float:
@@ -170,116 +174,9 @@ class AreaSums:
         """The sums of both files together; labels are the sorted union."""
         if not isinstance(other, AreaSums):
             return NotImplemented
-        return _merge_area_sums(self, other)
+        from .merging import merge_area_sums  # the rules of merging know the record, not the other way round
 
-
-def _merge_area_sums(one: AreaSums, two: AreaSums) -> AreaSums:
-    if one.num_replicates != two.num_replicates:
-        raise InputError(
-            f"The files to merge have {one.num_replicates} and {two.num_replicates} replicate weights. "
-            "Read both with the same replicate columns."
-        )
-    for name, meaning in (
-        ("privacy_unit", "privacy unit"),
-        ("outcome_lower", "lower outcome bound"),
-        ("outcome_upper", "upper outcome bound"),
-    ):
-        first, second = getattr(one, name), getattr(two, name)
-        if first != second:
-            raise InputError(f"The files to merge differ in the {meaning}: {first!r} and {second!r}. Declare the same.")
-    if (one.strata is None) != (two.strata is None):
-        raise InputError("Only one of the files to merge has sums by stratum. Read both with the same design columns.")
-
-    labels = Labels(sorted({*one.labels, *two.labels}))
-    position = {label: i for i, label in enumerate(labels)}
-    places = [np.array([position[label] for label in part.labels], dtype=np.int64) for part in (one, two)]
-
-    def spread(name: str, fill: float = 0.0) -> list[Any]:
-        """The field of both parts, laid out over the union of the areas."""
-        wide = []
-        for part, place in zip((one, two), places, strict=True):
-            values = np.asarray(getattr(part, name))
-            full = np.full((len(labels), *values.shape[1:]), fill, dtype=values.dtype)
-            full[place] = values
-            wide.append(full)
-        return wide
-
-    sums = {
-        name: np.add(*spread(name))
-        for name in ("num_records", "num_missing", "weight_sum", "weight_square_sum", "weighted_outcome_sum")
-    }
-    sums |= {name: np.maximum(*spread(name)) for name in ("max_weight", "max_unit_weight")}
-    if one.max_unit_records is not None and two.max_unit_records is not None:
-        sums["max_unit_records"] = np.maximum(*spread("max_unit_records"))
-    if one.num_replicates:
-        sums |= {name: np.add(*spread(name)) for name in ("replicate_weight_sums", "replicate_outcome_sums")}
-        if one.replicate_deviations is not None and two.replicate_deviations is not None:
-            sums["replicate_deviations"] = (one.replicate_deviations + two.replicate_deviations) / 2.0
-    weights, outcomes = spread("weight_sum"), spread("weighted_outcome_sum")
-    means = [outcome / np.where(weight == 0.0, 1.0, weight) for weight, outcome in zip(weights, outcomes, strict=True)]
-    total = np.where(sums["weight_sum"] == 0.0, 1.0, sums["weight_sum"])
-    between = weights[0] * weights[1] / total * (means[0] - means[1]) ** 2
-    return AreaSums(
-        labels=labels,
-        **sums,
-        weighted_square_sum=np.add(*spread("weighted_square_sum")) + between,
-        outcome_min=np.minimum(*spread("outcome_min", np.inf)),
-        outcome_max=np.maximum(*spread("outcome_max", -np.inf)),
-        strata=None
-        if one.strata is None or two.strata is None
-        else _merge_strata((one.strata, two.strata), places, sums["weighted_outcome_sum"] / total),
-        privacy_unit=one.privacy_unit,
-        outcome_lower=one.outcome_lower,
-        outcome_upper=one.outcome_upper,
-        num_filtered=one.num_filtered + two.num_filtered,
-        subject=one.subject if one.subject == two.subject else ", ".join(filter(None, (one.subject, two.subject))),
-        design=tuple(dict.fromkeys((*one.design, *two.design))),
-    )
-
-
-def _merge_strata(parts: tuple[StratumSums, StratumSums], places: list[IntArray], centre: FloatArray) -> StratumSums:
-    """Merge by the pairwise update of means and second moments (Chan, Golub and LeVeque 1983)."""
-    if parts[0].psus_are_records != parts[1].psus_are_records:
-        raise InputError("Only one of the files to merge names a PSU column. Read both with the same design columns.")
-    strata = Labels(sorted({*parts[0].strata, *parts[1].strata}))
-    position = {label: h for h, label in enumerate(strata)}
-    stratum_psus = np.zeros(len(strata), dtype=np.int64)
-    keys, rows = [], []
-    for part, place in zip(parts, places, strict=True):
-        stratum_place = np.array([position[label] for label in part.strata], dtype=np.int64)
-        stratum_psus[stratum_place] += part.stratum_psus
-        area = place[part.area]
-        keys.append(area * max(len(strata), 1) + stratum_place[part.stratum])
-        rows.append(part.recentred(centre[area]))
-    union, index = np.unique(np.concatenate(keys), return_inverse=True)
-    here = [index[: len(keys[0])], index[len(keys[0]) :]]
-
-    def spread(name: str) -> list[Any]:
-        wide = []
-        for row, place in zip(rows, here, strict=True):
-            full = np.zeros(len(union), dtype=np.asarray(getattr(row, name)).dtype)
-            full[place] = getattr(row, name)
-            wide.append(full)
-        return wide
-
-    count, mean_a, mean_b = spread("psus"), spread("mean_a"), spread("mean_b")
-    total = count[0] + count[1]
-    step_a, step_b, pairs = mean_a[1] - mean_a[0], mean_b[1] - mean_b[0], count[0] * count[1] / total
-    area = union // max(len(strata), 1)
-    return StratumSums(
-        strata=strata,
-        stratum_psus=stratum_psus,
-        area=area,
-        stratum=union % max(len(strata), 1),
-        psus=total,
-        centre=centre[area],
-        mean_a=mean_a[0] + step_a * count[1] / total,
-        mean_b=mean_b[0] + step_b * count[1] / total,
-        moment_aa=np.add(*spread("moment_aa")) + pairs * step_a**2,
-        moment_ab=np.add(*spread("moment_ab")) + pairs * step_a * step_b,
-        moment_bb=np.add(*spread("moment_bb")) + pairs * step_b**2,
-        psus_are_records=parts[0].psus_are_records,
-    )
+        return merge_area_sums(self, other)
 
 
 @record
@@ -342,7 +239,11 @@ class TrimmingPlan:
     rho_after_frozen: float = static()  # with the variances held at their untrimmed values
     rho_after_reestimated: float = static()  # after a full refit of direct estimates, variances and model
     smallest_rho: float = static()  # the smallest that trimming was found to reach
-    certified: bool = static()  # rho of the realised weights, recomputed, does not exceed the target
+    # "certified": rho of the realised weights by the route of the report, everything re-estimated, is within the target;
+    # "frozen_only": it is so only with the variances held; "not_met": not even then
+    status: str = static()
+    rho_report: float = static()  # of the realised weights, by the route of the report: a full refit
+    rho_written: float | None = static(default=None)  # the same, from the file that was written; None before writing
     infeasible_areas: tuple[str, ...] = static(default=())
     units: IntArray
     units_trimmed: IntArray
@@ -374,6 +275,11 @@ class TrimmingPlan:
     outcome_range: float = static(default=1.0)
     privacy_unit: str = static(default="record")
     statements: tuple[str, ...] = static(default=())  # complete sentences: what the caps depended on, what holds
+
+    @property
+    def certified(self) -> bool:
+        """Whether the release that the trimmed weights lead to costs no more than the target."""
+        return self.status == "certified"
 
     @property
     def max_over_mean_before(self) -> FloatArray:
@@ -417,6 +323,10 @@ class DirectEstimates:
     excluded: tuple[tuple[str, str], ...] = static(default=())  # (label, reason)
     num_missing: IntArray | None = None  # (m,)
     outcome_range: float = static(default=1.0)  # nan when only the sensitivity was given
+    outcome_bounds: tuple[float, float] | None = static(default=None)  # (lo, hi) of one record; None when not known
+    outcome: str = static(default="")  # what was estimated, as the user wrote it
+    sources: tuple[str, ...] = static(default=())  # SHA-256 of the survey's files, where they are known
+    cautions: tuple[str, ...] = static(default=())  # sentences: what a person must judge
     privacy_unit: str = static(default="record")
     estimator: str = static(default="hajek")  # "hajek", "ht" or "given"
     variance_method: str = static(default="given")  # a sentence fragment for the report
@@ -492,6 +402,11 @@ class FayHerriotFit:
     )
     method: str = static(default="reml")  # "reml", "ml", "moment", "pr" or "given"
     columns: tuple[str, ...] = static(default=("(Intercept)",))
+
+    @property
+    def fitted_to(self) -> AreaData | None:
+        """The data that were fitted; None after ``jit``, ``vmap`` or ``replace``, which keep numbers only."""
+        return self.__dict__.get("_fitted_to")
 
     @property
     def beta_se(self) -> Array:
@@ -608,7 +523,9 @@ class Assessment:
     fit: FayHerriotFit
     posterior: Posterior
     guarantees: Guarantees
-    equal_weight_rho: Array | None  # (m,) per-area rho if all weights of an area were equal, psi held fixed
+    equal_weight_rho: Array | None  # (m,) per-area rho if all weights of an area were equal, variances held fixed
+    # (m,) the same with design variances and model estimated anew from equal weights; None where records are not at hand
+    equal_weight_refitted_rho: Array | None = None
     drivers: Drivers | None
     # eta -> (m,) relative change of per_area_rho when the model variance is multiplied by 1 + eta
     model_variance_changes: dict[float, Array]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.assessment import model_data
 from fhjax.errors import InputError
+from fhjax.model.fit import fit, given
 from fhjax.privacy.conversion import rho_for_epsilon
+from fhjax.privacy.guarantee import guarantees
 from fhjax.records import DirectEstimates, Labels, TrimmingPlan, TrimmingSums
 from fhjax.survey.direct import direct_estimates
 from fhjax.survey.read import Survey
@@ -50,9 +54,9 @@ def trim(
     Example:
         >>> import fhjax
         >>> survey = fhjax.open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
-        ...     outcome="high_cholesterol", strata="stratum", psu="psu", where="age <> '0-19'")
-        >>> plan = trim(survey, target_rho=0.2, variances="frozen")
-        >>> plan.certified, bool(plan.rho_before > 0.2 >= plan.rho_after)
+        ...     outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")
+        >>> plan = trim(survey, target_rho=0.2)
+        >>> plan.certified, bool(plan.rho_before > 0.2 >= plan.rho_report)
         (True, True)
     """
     target = target_of(target_rho, target_epsilon, delta)
@@ -60,6 +64,46 @@ def trim(
         survey, variance=variance, zero_variance=zero_variance, per_area_targets=np.ndim(target) == 1, **options
     )
     return plan_trimming(problem, target_rho=target)
+
+
+def certified_from_file(
+    plan: TrimmingPlan,
+    direct: DirectEstimates,
+    *,
+    X: npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    method: str = "reml",
+    model_variance: float | None = None,
+) -> TrimmingPlan:
+    """The plan with its certificate recomputed from the weights that were written, by the route of the report.
+
+    Args:
+        plan: a plan of :func:`trim`.
+        direct: direct estimates of the written file with its trimmed weights, read as any survey is.
+        X, columns, method: as in :func:`fhjax.assess`.
+        model_variance: a public model variance that a release would be given; its rho must be within the target too.
+
+    Returns:
+        The plan with ``rho_written``, and ``certified`` only if that does not exceed the target either.
+
+    Raises:
+        InputError: the written file has other areas than the plan.
+    """
+    if tuple(direct.labels) != tuple(plan.labels):
+        raise InputError("The written file has other areas than the plan.")
+    data = model_data(direct, X=X, columns=columns)
+    fits = [fit(data, method=method)] + ([] if model_variance is None else [given(data, model_variance)])
+    field = {"independent": "joint_independent_terms", "per_area": "per_area_rho"}.get(plan.joint, "own_area_rho")
+    terms = np.max([np.asarray(getattr(guarantees(data, one, direct.sensitivity), field)) for one in fits], axis=0)
+    within = bool(np.all(terms <= plan.target_rho))
+    written = float(np.max(terms))
+    status, statements = plan.status, plan.statements
+    if plan.certified and not within:
+        status = "not_met"
+        goal = f"{float(np.max(plan.target_rho)):.6g}"
+        note = f"Recomputed from the written weights rho is {written:.17g}, above the target {goal}: not certified."
+        statements = (*statements, note)
+    return dataclasses.replace(plan, status=status, rho_written=written, statements=statements)
 
 
 def target_of(rho: Any, epsilon: float | None, delta: float | None) -> Any:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fhjax.cli import options
 from fhjax.cli.claim import add_claim_options, claim_from
-from fhjax.errors import InputError, complain
+from fhjax.files import Staging
 from fhjax.records import Labels
 
 
@@ -20,10 +18,14 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("audit", help="audit draws made by any sampler", description=__doc__)
     parser.add_argument(
         "draws",
+        type=options.InFile,
         metavar="DRAWS",
-        help="CSV or Parquet: one row a draw and one column an area, or as `fhjax release` writes it, one row an area",
+        help="CSV or Parquet: one row a draw and one column an area; one row an area, as `fhjax release` writes it; long "
+        "(columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area of the first "
+        "row of the area-level file)",
     )
-    parser.add_argument("--area-level", required=True, nargs="+", dest="file", metavar="FILE", help="one row an area, "
+    parser.add_argument("--area-level", required=True, nargs="+", dest="file", type=options.InFile, metavar="FILE",
+                        help="one row an area, "
                         "as `fhjax direct` writes it")  # fmt: skip
     options.add_text_options(parser)
     add_claim_options(parser)
@@ -33,64 +35,33 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
                         "no areas, such as the chain or the iteration")  # fmt: skip
     parser.add_argument("--level", type=float, default=0.01, metavar="A", help="probability of refuting true draws "
                         "(default: 0.01)")  # fmt: skip
-    parser.add_argument("--out", metavar="FILE.json", help="everything that was found")
+    parser.add_argument("--out", type=options.OutFile, metavar="FILE.json", help="everything that was found")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Audit the draws; 1 when they are refuted."""
+    from fhjax.cli.draws_file import order_of_rows, read_draws
     from fhjax.plrv.audit import audit
     from fhjax.report.numbers import json_safe
 
-    claim = claim_from(args)
-    labels = claim.data.labels or Labels(range(claim.data.num_areas))
-    draws = read_draws(args.draws, labels, args.ignore)
-    result = audit(
-        draws, claim.data, claim.posterior.model_variance, claim.guarantees, release=args.release, level=args.level
-    )
-    if args.out:
-        Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-        Path(args.out).write_text(json.dumps(json_safe(audit_values(result)), indent=2) + "\n", encoding="utf-8")
+    with Staging(options.inputs_of(args)) as staging:
+        out = staging.file(args.out) if args.out else None
+        claim = claim_from(args)
+        labels = claim.data.labels or Labels(range(claim.data.num_areas))
+        area = [args.area] if isinstance(args.area, str) else args.area
+        order = order_of_rows(args.file, area, delimiter=args.delimiter)
+        found = read_draws(args.draws, labels, args.ignore, order=order, **options.text_options(args))
+        result = audit(
+            found.draws, claim.data, claim.posterior.model_variance, claim.guarantees, release=args.release,
+            level=args.level,
+        )  # fmt: skip
+        if out is not None:
+            values = {**audit_values(result), "columns": found.said}
+            out.write_text(json.dumps(json_safe(values), indent=2) + "\n", encoding="utf-8")
+    print(found.said)
     print(audit_text(result))
     return 1 if result.refuted else 0
-
-
-def read_draws(path: str, labels: Labels, ignore: list[str]) -> np.ndarray:
-    """The draws (n, m) of a file, in the order of ``labels``.
-
-    Either the columns are named by area, or a column ``area`` names the rows and the others are draws.
-    """
-    try:
-        if path.endswith((".parquet", ".pq")):
-            table = pd.read_parquet(path)
-        else:
-            with_names = pd.read_csv(path, header=None, nrows=1, dtype=str).iloc[0]
-            table = pd.read_csv(path, header=None, skiprows=1)
-            table.columns = [str(name) for name in with_names]  # codes stay text; pandas would rename repeated ones
-            if "area" in table.columns and "area" not in set(labels):
-                table["area"] = pd.read_csv(path, usecols=["area"], dtype=str)["area"]
-    except (OSError, ValueError, ImportError) as error:
-        raise InputError(f"{path} cannot be read as a table of draws ({error}).") from error
-    table.columns = [str(name) for name in table.columns]
-    table = table.drop(columns=[name for name in ignore if name in table.columns])
-    if "area" in table.columns and "area" not in set(labels):
-        table = table.set_index("area").T
-        table.columns = [str(name) for name in table.columns]
-    repeated = sorted(set(table.columns[table.columns.duplicated()]))
-    if repeated:
-        raise complain(f"appear twice in {path}", repeated, "One column for each area.", noun="column")
-    known = set(labels)
-    extra = [name for name in table.columns if name not in known]
-    if extra:
-        way_out = "Name them in --ignore, or correct them."
-        raise complain(f"of {path} are no areas of the area-level file", extra, way_out, noun="column")
-    missing = [label for label in labels if label not in set(table.columns)]
-    if missing:
-        raise complain(f"have no column in {path}", missing, "Audit draws of all areas of the area-level file.")
-    try:
-        return table[list(labels)].to_numpy(dtype=float)
-    except ValueError as error:
-        raise InputError(f"{path} holds a value that is no number ({error}).") from error
 
 
 def audit_values(result) -> dict[str, Any]:
@@ -105,6 +76,7 @@ def audit_values(result) -> dict[str, Any]:
         "structure_p_values": result.structure_p_values,
         "findings": [vars(finding) for finding in result.findings],
         "rho_claimed": result.rho_claimed,
+        "rho_of_all_draws": {name: result.num_draws * rho for name, rho in result.rho_claimed.items()},
         "rho_compatible": result.rho_compatible,
         "unseen": list(result.unseen),
         "areas": [
@@ -146,6 +118,11 @@ def audit_text(result) -> str:
         lines.append(
             f"rho, {name}: {format_up(result.rho_claimed[name], 4)} claimed; the draws' variances are compatible with "
             f"{low:.4g} to {format_up(high, 4)}."
+        )
+    if result.num_draws > 1:
+        total = ", ".join(f"{format_up(result.num_draws * result.rho_claimed[name], 4)} ({name})" for name in shown)
+        lines.append(
+            f"These rhos are of one draw. If all {result.num_draws:,} draws are published, rho is {total}."
         )
     lines += [f"Not seen: {sentence}" for sentence in result.unseen]
     if result.refuted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from fhjax.cli import options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.cli.progress import Steps
+from fhjax.files import Staging
 from fhjax.records import AreaData, Guarantees
 
 
@@ -20,7 +20,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("check", help="Monte Carlo check of the privacy loss", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     add_claim_options(parser)
-    parser.add_argument("--claim", metavar="FILE.csv", help="rho by area as others claim it, instead of this "
+    parser.add_argument("--claim", type=options.InFile, metavar="FILE.csv", help="rho by area as others claim it, instead of this "
                         "package's own: columns area and rho, as `fhjax guarantee` writes them")  # fmt: skip
     parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each "
                         "direction (default: 100,000)")  # fmt: skip
@@ -29,7 +29,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the simulation (default: 1)")
     parser.add_argument("--level", type=float, default=0.01, metavar="A", help="probability of refuting a true claim, "
                         "over all tests together (default: 0.01)")  # fmt: skip
-    parser.add_argument("--out", metavar="DIR", help="folder for check.json and figures/")
+    parser.add_argument("--out", type=options.OutFolder, metavar="DIR", help="folder for check.json and figures/")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 
@@ -37,35 +37,35 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the claim and say what was found; 1 when it is refuted."""
     steps = Steps(2 + bool(args.out), quiet=args.quiet)
-    with steps.step("direct estimates, model and guarantees"):
-        claim = claim_from(args)
-        guarantees = claim.guarantees if args.claim is None else _claimed(claim.guarantees, claim.data, args.claim)
-    with steps.step(f"{args.draws:,} draws of every area"):
-        import jax
+    with Staging(options.inputs_of(args)) as staging:
+        folder = staging.folder(args.out, ("check.json",), stale=("figures/*.png", "figures/*.pdf")) if args.out else None
+        with steps.step("direct estimates, model and guarantees"):
+            claim = claim_from(args)
+            guarantees = claim.guarantees if args.claim is None else _claimed(claim.guarantees, claim.data, args.claim)
+        with steps.step(f"{args.draws:,} draws of every area"):
+            import jax
 
-        from fhjax.plrv.check import check
+            from fhjax.plrv.check import check
 
-        result = check(
-            claim.data,
-            claim.posterior,
-            guarantees,
-            key=jax.random.key(args.seed),
-            num_draws=args.draws,
-            joint_draws=args.joint_draws,
-            level=args.level,
-            independent=args.release != "correlated",
-            correlated=args.release != "independent",
-        )
-    if args.out:
-        with steps.step("check.json and figures"):
-            from fhjax.report.numbers import json_safe
-            from fhjax.report.plrv_figures import write_check_figures
+            result = check(
+                claim.data,
+                claim.posterior,
+                guarantees,
+                key=jax.random.key(args.seed),
+                num_draws=args.draws,
+                joint_draws=args.joint_draws,
+                level=args.level,
+                independent=args.release != "correlated",
+                correlated=args.release != "independent",
+            )
+        if folder is not None:
+            with steps.step("check.json and figures"):
+                from fhjax.report.numbers import json_safe
+                from fhjax.report.plrv_figures import write_check_figures
 
-            folder = Path(args.out)
-            folder.mkdir(parents=True, exist_ok=True)
-            values = {**check_values(result), "options": options.configuration(args)}
-            (folder / "check.json").write_text(json.dumps(json_safe(values), indent=2) + "\n", encoding="utf-8")
-            write_check_figures(result, folder / "figures")
+                values = {**check_values(result), "options": options.configuration(args)}
+                (folder / "check.json").write_text(json.dumps(json_safe(values), indent=2) + "\n", encoding="utf-8")
+                write_check_figures(result, folder / "figures")
     print(check_text(result))
     return 1 if result.refuted else 0
 
@@ -78,7 +78,7 @@ def _claimed(own: Guarantees, data: AreaData, path: str) -> Guarantees:
     from fhjax.errors import InputError, complain
 
     try:
-        table = pd.read_csv(path, dtype={"area": str})
+        table = pd.read_csv(path, dtype={"area": str}, keep_default_na=False, na_values={"rho": ["", "NA", "NaN"]})
         rho = dict(zip(table["area"], table["rho"].astype(float), strict=True))
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} is not a table with columns area and rho ({error}).") from error
@@ -100,6 +100,7 @@ def check_values(result) -> dict[str, Any]:
         "reasons": [finding.name for finding in result.reasons],
         "level": result.level,
         "draws_per_area_and_direction": result.num_draws,
+        "first_run_refuted_by": [finding.name for finding in result.first_reasons],
         "power_one_area_sd_1_percent_off": float(variance_test_power(0.99**2, result.num_draws)),
         "findings": [vars(finding) for finding in result.findings],
         "releases": {},
@@ -154,6 +155,12 @@ def check_text(result) -> str:
     lines.append(
         f"A standard deviation 1 % off in one area is seen by its own test, at the 1 % level, with power {power:.2f}."
     )
+    if result.first_reasons:
+        names = "; ".join(finding.name for finding in result.first_reasons)
+        lines.append(
+            f"A first run refuted the claim narrowly ({names}); this is its repetition with a fresh stream and "
+            f"{result.num_draws:,} draws, which decides."
+        )
     if result.refuted:
         lines.append(f"REFUTED at level {result.level:g}: {'; '.join(finding.name for finding in result.reasons)}.")
     else:

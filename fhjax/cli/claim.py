@@ -23,7 +23,7 @@ def add_claim_options(parser: argparse.ArgumentParser) -> None:
     """Columns of the area-level file, covariates, and where the model variance comes from."""
     options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group()
-    variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)")
+    variance.add_argument("--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
 
 
@@ -45,5 +45,13 @@ def claim_from(args: argparse.Namespace) -> Claim:
     else:
         fitted, source = fit(data), "estimated"
     post = posterior(data, fitted)
-    claim = guarantees(data, post, direct.sensitivity, privacy_unit=direct.privacy_unit, model_variance_source=source)
+    claim = guarantees(
+        data,
+        post,
+        direct.sensitivity,
+        privacy_unit=direct.privacy_unit,
+        outcome_bounds=direct.outcome_bounds,
+        cautions=direct.cautions,
+        model_variance_source=source,
+    )
     return Claim(direct=direct, data=data, posterior=post, guarantees=claim)

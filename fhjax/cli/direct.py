@@ -9,6 +9,7 @@ import pandas as pd
 
 from fhjax.cli import options
 from fhjax.cli.progress import Steps
+from fhjax.files import Staging
 from fhjax.records import DirectEstimates
 
 
@@ -18,7 +19,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     )
     options.add_file_options(parser, "survey file")
     options.add_survey_options(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.csv", help="what `fhjax fit` and `fhjax guarantee` read")
+    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv", help="what `fhjax fit` and `fhjax guarantee` read")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 
@@ -26,18 +27,21 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the direct estimates, and beside them the areas that could not be used."""
     steps = Steps(2, quiet=args.quiet)
-    with steps.step("reading and checking the survey"):
-        survey = options.open_survey_from(args)
-    with steps.step("direct estimates and design variances"):
-        direct = options.direct_from(args, survey)
-    out = Path(args.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    direct_table(direct).to_csv(out, index=False)
-    print(f"{len(direct.labels):,} areas: {out}")
+    place = Path(args.out)
+    left_out = place.with_suffix(".excluded.csv")
+    with Staging(options.inputs_of(args)) as staging:
+        out, excluded = staging.file(place), staging.file(left_out)
+        with steps.step("reading and checking the survey"):
+            survey = options.open_survey_from(args)
+        with steps.step("direct estimates and design variances"):
+            direct = options.direct_from(args, survey)
+        direct_table(direct).to_csv(out, index=False)
+        if direct.excluded:
+            pd.DataFrame(direct.excluded, columns=["area", "reason"]).to_csv(excluded, index=False)
+    print(f"{len(direct.labels):,} areas: {place}")
+    print(options.universe_text(survey))
     if direct.excluded:
-        excluded = out.with_suffix(".excluded.csv")
-        pd.DataFrame(direct.excluded, columns=["area", "reason"]).to_csv(excluded, index=False)
-        print(f"{len(direct.excluded):,} areas without an estimate, with the reason: {excluded}")
+        print(f"{len(direct.excluded):,} areas without an estimate, with the reason: {left_out}")
     return 0
 
 
@@ -55,6 +59,11 @@ def direct_table(direct: DirectEstimates) -> pd.DataFrame:
         "sampling_variance": direct.sampling_variance,
         "sensitivity": direct.sensitivity,
         "privacy_unit": [direct.privacy_unit] * len(direct.labels),
+        "outcome": [direct.outcome] * len(direct.labels) if direct.outcome else None,
+        "outcome_lower": None if direct.outcome_bounds is None else [direct.outcome_bounds[0]] * len(direct.labels),
+        "outcome_upper": None if direct.outcome_bounds is None else [direct.outcome_bounds[1]] * len(direct.labels),
+        "source": [";".join(direct.sources)] * len(direct.labels) if direct.sources else None,
+        "cautions": ["\n".join(direct.cautions)] * len(direct.labels) if direct.cautions else None,
     }
     table = pd.DataFrame({name: values for name, values in columns.items() if values is not None})
     table["flags"] = [";".join(flag for flag, mask in direct.flags.items() if mask[i]) for i in range(len(table))]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from fhjax.cli import options
+from fhjax.files import Staging
+from fhjax.model.digest import data_digest
 from fhjax.records import AreaData, FayHerriotFit, Posterior
 
 
@@ -18,9 +19,9 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     options.add_area_level_input(parser)
     options.add_fit_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it")
-    parser.add_argument("--estimates", metavar="FILE.csv", help="small-area estimates, one row an area")
-    parser.set_defaults(run=run)
+    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it")
+    parser.add_argument("--estimates", type=options.OutFile, metavar="FILE.csv", help="small-area estimates, one row an area")
+    parser.set_defaults(run=run, need_sensitivity=False)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,15 +31,16 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.model.fit import fit
     from fhjax.model.posterior import posterior
 
-    direct = options.area_level_from(args)
-    X, columns, _ = options.covariates_from(args, direct)
-    data = model_data(direct, X=X, columns=columns)
-    fitted = fit(data, method=args.method)
-    _write_text(args.out, json.dumps(fit_values(fitted), indent=2) + "\n")
-    if args.estimates:
-        table = estimates_table(data, posterior(data, fitted))
-        Path(args.estimates).parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(args.estimates, index=False)
+    with Staging(options.inputs_of(args)) as staging:
+        out = staging.file(args.out)
+        estimates = staging.file(args.estimates) if args.estimates else None
+        direct = options.area_level_from(args)
+        X, columns, _ = options.covariates_from(args, direct)
+        data = model_data(direct, X=X, columns=columns)
+        fitted = fit(data, method=args.method)
+        out.write_text(json.dumps(fit_values(fitted), indent=2) + "\n", encoding="utf-8")
+        if estimates is not None:
+            estimates_table(data, posterior(data, fitted)).to_csv(estimates, index=False)
     print(f"{data.num_areas:,} areas, method {fitted.method}: model variance {float(fitted.model_variance):.8g}")
     print(Status(int(fitted.status)).sentence)
     return 0
@@ -59,6 +61,7 @@ def fit_values(fitted: FayHerriotFit) -> dict[str, object]:
         "aic": _finite(fitted.aic),
         "bic": _finite(fitted.bic),
         "status": int(fitted.status),
+        "data_digest": {} if fitted.fitted_to is None else data_digest(fitted.fitted_to),
     }
 
 
@@ -81,7 +84,3 @@ def _finite(value) -> float | None:
     number = float(value)
     return number if np.isfinite(number) else None
 
-
-def _write_text(path: str, text: str) -> None:
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(text, encoding="utf-8")

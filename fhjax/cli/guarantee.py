@@ -11,6 +11,7 @@ import pandas as pd
 
 from fhjax.cli import options
 from fhjax.errors import InputError
+from fhjax.files import Staging
 from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
 
 
@@ -19,11 +20,11 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group(required=True)
-    variance.add_argument("--fit", metavar="FILE.json", help="the fit that `fhjax fit` wrote")
+    variance.add_argument("--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
     options.add_delta_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE.csv", help="guarantees, one row an area")
-    parser.add_argument("--summary", metavar="FILE.json", help="the joint guarantees and every assumption")
+    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv", help="guarantees, one row an area")
+    parser.add_argument("--summary", type=options.OutFile, metavar="FILE.json", help="the joint guarantees and every assumption")
     parser.set_defaults(run=run)
 
 
@@ -35,28 +36,36 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.privacy.conversion import epsilon_simple
     from fhjax.privacy.guarantee import guarantees
 
-    direct = options.area_level_from(args)
-    X, columns, _ = options.covariates_from(args, direct)
-    data = model_data(direct, X=X, columns=columns)
-    model_variance = args.model_variance if args.fit is None else model_variance_of(args.fit, data)
-    result = guarantees(
-        data,
-        posterior(data, given(data, model_variance)),
-        direct.sensitivity,
-        privacy_unit=direct.privacy_unit,
-        model_variance_source="estimated" if args.fit else "public",
-    )
-    delta = checked_delta(args.delta, direct)
-
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-    guarantees_table(data, result, delta).to_csv(args.out, index=False)
-    releases = (result.joint_correlated, result.joint_independent, result.sequential)
+    with Staging(options.inputs_of(args)) as staging:
+        out = staging.file(args.out)
+        summary = staging.file(args.summary) if args.summary else None
+        direct = options.area_level_from(args)
+        X, columns, _ = options.covariates_from(args, direct)
+        data = model_data(direct, X=X, columns=columns)
+        model_variance = args.model_variance if args.fit is None else model_variance_of(args.fit, data)
+        result = guarantees(
+            data,
+            posterior(data, given(data, model_variance)),
+            direct.sensitivity,
+            privacy_unit=direct.privacy_unit,
+            outcome_bounds=direct.outcome_bounds,
+            cautions=direct.cautions,
+            model_variance_source="estimated" if args.fit else "public",
+        )
+        delta = checked_delta(args.delta, direct)
+        guarantees_table(data, result, delta).to_csv(out, index=False)
+        releases = (result.joint_correlated, result.joint_independent, result.sequential)
+        if summary is not None:
+            values = {
+                "delta": delta,
+                "outcome_bounds": direct.outcome_bounds,
+                "releases": [release_values(release, delta) for release in releases],
+            }
+            summary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     for release in releases:
         epsilon = float(epsilon_simple(release.rho, delta))
         print(f"{release.release}: rho {_up(release.rho)}, epsilon {_up(epsilon)} at delta {delta:g}")
-    if args.summary:
-        summary = {"delta": delta, "releases": [release_values(release, delta) for release in releases]}
-        Path(args.summary).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    print(result.neighbours)
     return 0
 
 
@@ -79,6 +88,7 @@ def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.Dat
             "rho": np.asarray(result.per_area_rho),
             "rho_own_area": np.asarray(result.own_area_rho),
             "epsilon": np.asarray(epsilon_simple(result.per_area_rho, delta)),
+            "delta": delta,
             "joint_term_independent": np.asarray(result.joint_independent_terms),
             "other_areas_share": np.asarray(result.other_areas_share),
         }
@@ -99,19 +109,28 @@ def release_values(release: ReleaseGuarantee, delta: float) -> dict[str, object]
 
 
 def model_variance_of(path: str, data: AreaData) -> float:
-    """The model variance of a written fit, after checking that it was fitted to data of this shape."""
+    """The model variance of a written fit, after checking that it was fitted to exactly these data."""
+    from fhjax.model.digest import data_digest, differing
+
     try:
         fitted = json.loads(Path(path).read_text(encoding="utf-8"))
         model_variance = float(fitted["model_variance"])
         num_areas, columns = int(fitted["num_areas"]), tuple(fitted["columns"])
+        digest = dict(fitted["data_digest"])
     except OSError as error:
         raise InputError(f"The fit {path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is not a fit that `fhjax fit` wrote ({error}).") from error
+        raise InputError(f"{path} is not a fit that this `fhjax fit` wrote ({error}).") from error
     if num_areas != data.num_areas or columns != data.columns:
         raise InputError(
             f"{path} was fitted to {num_areas:,} areas with columns {', '.join(columns)}; here are "
             f"{data.num_areas:,} areas with columns {', '.join(data.columns)}. Give `fhjax guarantee` the same file "
             "and covariates as `fhjax fit`."
+        )
+    other = differing(digest, data_digest(data))
+    if other:
+        raise InputError(
+            f"{path} was fitted to other data: {' and '.join(other)} differ from those here. Its model variance belongs to "
+            "another outcome, design or set of covariates: give the same file and covariates as to `fhjax fit`."
         )
     return model_variance

@@ -1,7 +1,7 @@
 """The ``fhjax`` command: one verb a module, each composing with the others through files.
 
-Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure. stdout carries the result,
-stderr progress and warnings.
+Exit codes: 0 done, 1 refuted (check, audit), 2 bad input or a target not met, 3 numerical failure, 130 interrupted.
+stdout carries the result, stderr progress and warnings.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 import fhjax
 from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report, trim
+from fhjax.cli.options import Parser, say_idle
+from fhjax.cli.terminal import interruptible, open_pipes
 from fhjax.cli.wording import for_command_line
 from fhjax.errors import InputError, NumericalError
 
@@ -21,28 +23,36 @@ VERBS = (report, direct, fit, guarantee, trim, check, audit, release, doctor)
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all verbs; each module adds its own."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="fhjax",
         description="How much privacy does a Fay-Herriot release already carry? Survey file in, privacy report out.",
     )
     parser.add_argument("--version", action="version", version=f"fhjax {fhjax.__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in VERBS:
         verb.add_parser(verbs)
     for subparser in verbs.choices.values():
         subparser.description = (subparser.description or "").replace("``", "")  # markup of the docstring
-        subparser.epilog = "Exit codes: 0 done, 1 refuted (check, audit), 2 bad input, 3 numerical failure."
+        subparser.epilog = (
+            "Exit codes: 0 done, 1 refuted (check, audit), 2 bad input or a target not met, 3 numerical failure, 130 "
+            "interrupted."
+        )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     args = build_parser().parse_args(argv)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), interruptible() as interrupt, open_pipes():
         warnings.showwarning = _show_warning
         try:
+            say_idle(args)
             return args.run(args)
+        except KeyboardInterrupt:
+            return _interrupted(args)
         except InputError as error:
+            if interrupt.came:  # the data engine reports an interrupt as an error of its own
+                return _interrupted(args)
             print(f"fhjax {args.verb}: {for_command_line(str(error))}", file=sys.stderr)
             return 2
         except OSError as error:
@@ -53,10 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         except NumericalError as error:
             print(f"fhjax {args.verb}: numerical failure: {for_command_line(str(error))}", file=sys.stderr)
             return 3
+        except Exception:
+            if interrupt.came:
+                return _interrupted(args)
+            raise
+
+
+def _interrupted(args: argparse.Namespace) -> int:
+    print(f"\nfhjax {args.verb}: interrupted; nothing was written.", file=sys.stderr)
+    return 130
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
-    print(f"\nfhjax: warning: {message}", file=sys.stderr)
+    print(f"\nfhjax: warning: {for_command_line(str(message))}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,58 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from fhjax.errors import InputError
+from fhjax.errors import DataWarning, InputError
 from fhjax.records import DirectEstimates
 
 REPLICATE_METHODS = ("sdr", "brr", "fay", "jk1", "jkn", "bootstrap")
+
+
+class InFile(str):
+    """A file that a command reads; every option that names one has this type, so that none is ever overwritten."""
+
+
+class OutFile(str):
+    """A file that a command writes."""
+
+
+class OutFolder(str):
+    """A folder that a command fills."""
+
+
+class _Once(argparse.Action):
+    """An option that is given once: the second would win in silence. What was given is kept in ``args.given``."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        given = getattr(namespace, "given", frozenset())
+        if self.option_strings and self.dest in given:
+            parser.error(
+                f"{option_string} is given twice. Say it once"
+                + (", with several columns separated by commas." if self.type is names else ".")
+            )
+        namespace.given = given | {self.dest}
+        setattr(namespace, self.dest, values)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose options are given once, unless they say that they add up."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
+
+
+def inputs_of(args: argparse.Namespace) -> list[str]:
+    """Every file that the command reads."""
+    found: list[str] = []
+    for value in vars(args).values():
+        for each in value if isinstance(value, list) else [value]:
+            found += [each] if isinstance(each, InFile) else []
+    return found
 
 
 _PIECE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|[(),])""")
@@ -34,7 +79,7 @@ def names(text: str) -> list[str]:
 
 
 def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("file", nargs="+", metavar="FILE", help=f"{what}; several part files or a glob are read as one")
+    parser.add_argument("file", nargs="+", type=InFile, metavar="FILE", help=f"{what}; several part files or a glob are read as one")
     add_text_options(parser)
 
 
@@ -54,7 +99,6 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     roles.add_argument(
         "--area",
         type=names,
-        action="extend",
         required=True,
         metavar="COL[,COL]",
         help="area, one column or several; codes stay text",
@@ -66,13 +110,23 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         type=float,
         metavar=("LO", "HI"),
-        help="declared bounds of one record's outcome; a yes/no outcome has 0 1 by itself",
+        help="declared bounds of one record's outcome, needed for every number, a 0/1 column too; a comparison or a "
+        "true/false column has 0 1 by itself",
     )
-    roles.add_argument("--where", metavar="EXPR", help="keep only these records, before the design")
+    roles.add_argument(
+        "--where",
+        action="append",
+        metavar="EXPR",
+        help="keep only these records, before the design; given several times, all conditions must be true",
+    )
     roles.add_argument("--strata", metavar="COL", help="design stratum, for Taylor linearisation")
     roles.add_argument("--psu", metavar="COL", help="primary sampling unit, such as the household")
     roles.add_argument("--unit", metavar="COL", help="privacy unit, such as the household (default: one record)")
     roles.add_argument("--replicates", metavar="PATTERN", help="replicate weights: 'PWGTP1..PWGTP80' or 'pwgtp*'")
+    roles.add_argument(
+        "--replicate-factors", action="store_true", help="the replicate columns are factors to multiply the weight by"
+    )
+    add_missing_option(roles)
 
     direct = parser.add_argument_group("direct estimates and design variances")
     direct.add_argument(
@@ -81,7 +135,7 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         default="hajek",
         help="weighted mean (hajek, the default), or weighted total over a known population (ht)",
     )
-    direct.add_argument("--population", metavar="FILE", help="known population by area, for --estimator ht")
+    direct.add_argument("--population", type=InFile, metavar="FILE", help="known population by area, for --estimator ht")
     direct.add_argument(
         "--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)"
     )
@@ -99,7 +153,7 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
     )
-    direct.add_argument("--replicate-scales", metavar="FILE", help="one factor a replicate, one number a row")
+    direct.add_argument("--replicate-scales", type=InFile, metavar="FILE", help="one factor a replicate, one number a row")
     direct.add_argument(
         "--single-psu",
         choices=("error", "certainty", "center", "remove"),
@@ -113,6 +167,17 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         help="areas in which a replicate has no weight left: stop, or leave them out (default: error)",
     )
     add_zero_variance_option(direct)
+
+
+def add_missing_option(parser: Any) -> None:
+    parser.add_argument(
+        "--na",
+        action="append",
+        metavar="[COL=]CODES",
+        help="codes that mean no answer, separated by commas: '7,9,-9' in the columns that only the outcome and the "
+        "filter read, 'income=99999998' in one column; may be given several times. By default empty fields of text files "
+        "are missing, and the words NA and NaN where they are no codes",
+    )
 
 
 def add_zero_variance_option(parser: Any) -> None:
@@ -129,6 +194,7 @@ def add_area_level_input(parser: argparse.ArgumentParser) -> None:
     """What every verb that reads one row an area asks for: its columns, zero variances, covariates."""
     parser.add_argument("--area", type=names, default="area", metavar="COL[,COL]", help="area (default: area)")
     add_area_level_options(parser, sensitivity="sensitivity")
+    add_missing_option(parser)
     add_zero_variance_option(parser)
     add_covariate_options(parser)
 
@@ -164,7 +230,8 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
             nargs=2,
             type=float,
             metavar=("LO", "HI"),
-            help="declared bounds of one record's outcome, with --max-weight and --weight-total (default: 0 1)",
+            help="declared bounds of one record's outcome (default: the columns outcome_lower and outcome_upper, else 0 1 "
+            "with --max-weight and --weight-total)",
         )
     columns.add_argument(
         "--variance-source",
@@ -177,7 +244,7 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
 
 def add_covariate_options(parser: argparse.ArgumentParser) -> None:
     covariates = parser.add_argument_group("covariates by area (public)")
-    covariates.add_argument("--covariates", metavar="FILE", help="one row an area")
+    covariates.add_argument("--covariates", type=InFile, metavar="FILE", help="one row an area")
     covariates.add_argument(
         "--covariates-area", default="area", metavar="COL[,COL]", help="its area columns (default: area)"
     )
@@ -207,11 +274,41 @@ def add_delta_option(parser: argparse.ArgumentParser) -> None:
 SURVEY_ONLY = ("weight", "outcome", "where", "strata", "psu", "replicates", "replicate_method", "fay",
                "replicate_scale", "replicate_scales", "population")  # fmt: skip
 AREA_LEVEL_ONLY = ("n", "max_weight", "weight_total", "sensitivity")
+#: Those of a survey file that have a default: refused when they were typed.
+SURVEY_DEFAULTS = ("estimator", "center", "single_psu", "empty_area", "population_columns")
+TEXT_OPTIONS = ("delimiter", "decimal", "encoding")
+_TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".tab", ".gz", ".zip")
 
 
-def given_of(args: argparse.Namespace, options: tuple[str, ...]) -> list[str]:
-    """Those of the options that were given, as a user types them."""
-    return ["--" + name.replace("_", "-") for name in options if getattr(args, name, None) is not None]
+def given_of(args: argparse.Namespace, options: tuple[str, ...], *, typed: bool = False) -> list[str]:
+    """Those of the options that were given, as a user types them; ``typed``: even if it was their default."""
+    given = getattr(args, "given", frozenset())
+    return [
+        "--" + name.replace("_", "-")
+        for name in options
+        if (name in given if typed else getattr(args, name, None) is not None)
+    ]
+
+
+def say_idle(args: argparse.Namespace) -> None:
+    """Warn of options that have no effect in this call: the user meant something by them."""
+    idle: list[tuple[list[str], str]] = []
+    replicates = getattr(args, "replicates", None) is not None
+    if replicates:
+        designs = given_of(args, ("strata", "psu")) + given_of(args, ("single_psu",), typed=True)
+        idle.append((designs, "beside --replicates, which carry the design"))
+    else:
+        idle.append((given_of(args, ("center", "empty_area"), typed=True), "without --replicates"))
+    if getattr(args, "population", None) is None:
+        idle.append((given_of(args, ("population_columns",), typed=True), "without --population"))
+    if getattr(args, "covariates", None) is None:
+        idle.append((given_of(args, ("covariates_area",), typed=True), "without --covariates"))
+    if not any(name.strip().lower().endswith(_TEXT_ENDINGS) for name in inputs_of(args)):
+        idle.append((given_of(args, ("delimiter", "decimal")), "for files that are no text"))
+    for options, why in idle:
+        if options:
+            verb = "has" if len(options) == 1 else "have"
+            warnings.warn(f"{' and '.join(options)} {verb} no effect {why}.", DataWarning, stacklevel=2)
 
 
 @contextlib.contextmanager
@@ -226,7 +323,7 @@ def naming_columns(option: str) -> Iterator[None]:
 
 
 def text_options(args: argparse.Namespace) -> dict[str, Any]:
-    return {"delimiter": args.delimiter, "decimal": args.decimal, "encoding": args.encoding}
+    return {name: getattr(args, name) for name in TEXT_OPTIONS}
 
 
 def open_survey_from(args: argparse.Namespace):
@@ -256,8 +353,17 @@ def open_survey_from(args: argparse.Namespace):
         replicates=args.replicates,
         unit=args.unit,
         bounds=tuple(args.bounds) if args.bounds else None,
+        replicate_factors=args.replicate_factors,
+        missing=args.na,
         **text_options(args),
     )
+
+
+def universe_text(survey: Any) -> str:
+    """How many records the filter left, and in how many of them the outcome is observed."""
+    seen = survey.num_records - survey.num_missing_outcome
+    dropped = f" ({survey.num_filtered:,} dropped by the filter)" if survey.roles.where else ""
+    return f"{survey.num_records:,} records{dropped}, outcome observed in {seen:,}"
 
 
 def variance_from(args: argparse.Namespace):
@@ -318,7 +424,8 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
     """Direct estimates read from a file with one row an area."""
     from fhjax.survey.area_level import read_area_level
 
-    misplaced = given_of(args, SURVEY_ONLY)
+    misplaced = given_of(args, SURVEY_ONLY) + given_of(args, SURVEY_DEFAULTS, typed=True)
+    misplaced += ["--replicate-factors"] if getattr(args, "replicate_factors", False) else []
     if misplaced:
         raise InputError(
             f"{', '.join(misplaced)} cannot be used with --area-level: a file with one row an area has no records "
@@ -331,6 +438,8 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
             "estimate, or the weights it follows from."
         )
     sensitivity = None if by_weights else args.sensitivity or getattr(args, "default_sensitivity", None)
+    if sensitivity is not None and args.sensitivity is None and not getattr(args, "need_sensitivity", True):
+        sensitivity = None  # a fit needs none
     bounds = getattr(args, "bounds", None)
     return read_area_level(
         args.file,
@@ -341,8 +450,10 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
         max_weight=args.max_weight,
         weight_total=args.weight_total,
         sensitivity=sensitivity,
-        outcome_range=(bounds[1] - bounds[0]) if bounds else 1.0,
+        bounds=tuple(bounds) if bounds else None,
         privacy_unit=args.unit,
+        need_sensitivity=getattr(args, "need_sensitivity", True),
+        missing=args.na,
         zero_variance=args.zero_variance,
         variance_source=args.variance_source,
         **text_options(args),
@@ -370,4 +481,4 @@ def covariates_from(args: argparse.Namespace, direct: DirectEstimates):
 
 def configuration(args: argparse.Namespace) -> dict[str, Any]:
     """The options as plain values, for ``run.json``."""
-    return {name: value for name, value in sorted(vars(args).items()) if name != "run"}
+    return {name: value for name, value in sorted(vars(args).items()) if name not in ("run", "given", "inputs")}

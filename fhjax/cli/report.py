@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
-import os
-import sys
 from pathlib import Path
 
 from fhjax.cli import options
 from fhjax.cli.progress import Steps
-from fhjax.errors import InputError
+from fhjax.files import Staging
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -29,6 +27,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out",
         required=True,
+        type=options.OutFolder,
         metavar="DIR",
         help="folder for areas.csv, summary.json, report.html, figures/ and run.json",
     )
@@ -38,47 +37,45 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Assess a file and write the report folder."""
-    _check_folder(Path(args.out))
+    from fhjax.report.write import RESULTS, STALE
+
     started = datetime.datetime.now(datetime.UTC)
     steps = Steps(4, quiet=args.quiet)
-    if args.area_level:
-        files = args.file
-        with steps.step("reading the direct estimates"):
-            direct = options.area_level_from(args)
-        steps.total -= 1
-    else:
-        with steps.step("reading and checking the survey"):
-            survey = options.open_survey_from(args)
-            files = [{"path": file.path, "bytes": file.size, "sha256": file.sha256} for file in survey.files]
-        with steps.step("direct estimates and design variances"):
-            direct = options.direct_from(args, survey)
+    with Staging(options.inputs_of(args)) as staging:
+        folder = staging.folder(args.out, RESULTS, stale=STALE)
+        equal = None
+        if args.area_level:
+            files: list = list(args.file)
+            with steps.step("reading the direct estimates"):
+                direct = options.area_level_from(args)
+            steps.total -= 1
+        else:
+            with steps.step("reading and checking the survey"):
+                survey = options.open_survey_from(args)
+                files = [{"path": file.path, "bytes": file.size, "sha256": file.sha256} for file in survey.files]
+            with steps.step("direct estimates and design variances"):
+                direct = options.direct_from(args, survey)
+                if args.estimator == "hajek":
+                    from fhjax.survey.direct import equal_weight_estimates
 
-    with steps.step("Fay-Herriot model and guarantees"):
-        from fhjax.assessment import assess
+                    equal = equal_weight_estimates(survey, direct, variance=options.variance_from(args))
 
-        X, columns, notes = options.covariates_from(args, direct)
-        direct = dataclasses.replace(direct, design=(*direct.design, *notes))
-        assessment = assess(direct, X=X, columns=columns, method=args.method, delta=args.delta)
+        with steps.step("Fay-Herriot model and guarantees"):
+            from fhjax.assessment import assess
 
-    with steps.step("tables, figures, report"):
-        from fhjax.report.provenance import collect_provenance
-        from fhjax.report.statement import text_summary
-        from fhjax.report.write import write_report
+            X, columns, notes = options.covariates_from(args, direct)
+            direct = dataclasses.replace(direct, design=(*direct.design, *notes))
+            assessment = assess(
+                direct, X=X, columns=columns, method=args.method, delta=args.delta, equal_weights=equal
+            )
 
-        provenance = collect_provenance(options.configuration(args), files, started)
-        written = write_report(assessment, args.out, provenance=provenance, title=args.title)
+        with steps.step("tables, figures, report"):
+            from fhjax.report.provenance import collect_provenance
+            from fhjax.report.statement import text_summary
+            from fhjax.report.write import write_report
+
+            provenance = collect_provenance(options.configuration(args), files, started)
+            write_report(assessment, folder, provenance=provenance, title=args.title)
     print(text_summary(assessment))
-    print(f"\nReport: {written.page}")
-    sys.stdout.flush()
+    print(f"\nReport: {Path(args.out) / 'report.html'}")
     return 0
-
-
-def _check_folder(out: Path) -> None:
-    """Find out before the long work, not after it, that the report has no place."""
-    place = out
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"The report needs a folder, but {str(place)!r} is a file. Name another place (--out).")
-    if not os.access(place, os.W_OK):
-        raise InputError(f"The report cannot be written: no permission in {str(place)!r}. Name another place (--out).")

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import datetime
 import json
+import shlex
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from fhjax.cli import options
 from fhjax.cli.progress import Steps
-from fhjax.errors import InputError
+from fhjax.errors import DataWarning, InputError
+from fhjax.files import Staging
+
+RESULTS = ("weights.parquet", "caps.csv", "summary.json", "report.html", "run.json", "frontier.csv", "rules.csv")
+STALE = ("frontier.csv", "rules.csv")
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -37,7 +42,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     how.add_argument("--redistribution", choices=("none", "proportional", "additive"), default="none",
                      help="what becomes of the weight that is cut off (default: dropped)")  # fmt: skip
     how.add_argument(
-        "--group", metavar="FILE", help="redistribute within groups of areas: a CSV with the columns area, group"
+        "--group", type=options.InFile, metavar="FILE", help="redistribute within groups of areas: a CSV with the columns area, group"
     )
     how.add_argument("--variances", choices=("reestimated", "frozen"), default="reestimated",
                      help="design and model variances after trimming (default), or held as before")  # fmt: skip
@@ -51,7 +56,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--frontier", action="store_true", help="also rho against accuracy over a path of targets")
     parser.add_argument("--rules", action="store_true", help="also the classical trimming rules and the rho they give")
     parser.add_argument("--title", help="title of the report")
-    parser.add_argument("--out", required=True, metavar="DIR", help="folder for weights.parquet, caps.csv, "
+    parser.add_argument("--out", required=True, type=options.OutFolder, metavar="DIR", help="folder for weights.parquet, caps.csv, "
                         "summary.json, report.html and run.json")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
@@ -67,6 +72,24 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "Trimming is for weighted means (--estimator hajek): a Horvitz-Thompson mean changes its target."
         )
+    if args.delta is not None and args.target_epsilon is None:
+        raise InputError("--delta has no effect without --target-epsilon: the target is a rho. Leave it out.")
+    with Staging(options.inputs_of(args)) as staging:
+        out = staging.folder(args.out, RESULTS, stale=STALE)
+        plan, command = _trim(args, out, target, started)
+    from fhjax.report.trimming import plan_text
+
+    print(plan_text(plan))
+    print(f"\nReport: {Path(args.out) / 'report.html'}")
+    print(f"Read the trimmed weights with:\n  {command}")
+    if not plan.certified:
+        print(f"fhjax trim: {plan.statements[-1]}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _trim(args: argparse.Namespace, out: Path, target: float, started: datetime.datetime):
+    """Trim, write into ``out``, certify from what was written; the plan, and the command that reads the weights."""
     steps = Steps(5, quiet=args.quiet)
     with steps.step("reading and checking the survey"):
         survey = options.open_survey_from(args)
@@ -110,21 +133,19 @@ def run(args: argparse.Namespace) -> int:
 
             rules = compare_rules(problem)
     with steps.step("weights, certificate, report"):
-        out = Path(args.out)
-        out.mkdir(parents=True, exist_ok=True)
-        written = _write_weights(args, out, plan, survey)
-        from_file = _rho_of_file(args, written, survey, X, columns, per_area=args.per_area)
-        plan = _certified(plan, from_file, target)
-        _write(args, out, plan, points, rules, from_file, seconds, survey, started)
-    from fhjax.report.trimming import plan_text
+        from fhjax.trimming import certified_from_file
 
-    print(plan_text(plan))
-    print(f"\nReport: {out / 'report.html'}")
-    sys.stdout.flush()
-    if not plan.certified:
-        print(f"fhjax trim: {plan.statements[-1]}", file=sys.stderr)
-        return 2
-    return 0
+        written = _write_weights(args, out, plan, survey)
+        again = _of_written(args, survey, written)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataWarning)  # what there is to say of the file was said when it was read
+            estimates = options.direct_from(again, options.open_survey_from(again))
+        plan = certified_from_file(
+            plan, estimates, X=X, columns=columns, method=args.method, model_variance=args.model_variance
+        )
+        command = _command(_of_written(args, survey, Path(args.out) / written.name))
+        _write(args, out, plan, points, rules, command, seconds, survey, started)
+    return plan, command
 
 
 def _groups(path: str | None, labels) -> list[str] | None:
@@ -158,48 +179,62 @@ def _write_weights(args: argparse.Namespace, out: Path, plan, survey) -> Path:
         where=args.where,
         unit=args.unit,
         replicates=args.replicates,
+        replicate_factors=args.replicate_factors,
         **options.text_options(args),
     )
 
 
-def _rho_of_file(args: argparse.Namespace, written: Path, survey, X, columns, *, per_area: bool) -> float:
-    """rho by the plain route of ``fhjax report``, from the written file, with nothing taken from the search."""
-    from fhjax.assessment import assess
-    from fhjax.model.fit import from_direct, given
-    from fhjax.privacy.guarantee import guarantees
+def _of_written(args: argparse.Namespace, survey, written: Path) -> argparse.Namespace:
+    """The options that read the written file with its trimmed weights."""
     from fhjax.survey.trimmed_file import trimmed_names
 
     again = argparse.Namespace(**vars(args))
     weight, replicates = trimmed_names(survey)
     again.file, again.weight = [str(written)], weight
-    again.replicates = ", ".join(replicates) if replicates else None
+    again.replicates = _pattern(replicates) if replicates else None
+    again.replicate_factors = False  # the written replicate columns are weights
     again.delimiter = again.decimal = again.encoding = None
-    direct = options.direct_from(again, options.open_survey_from(again))
-    if args.model_variance is None:
-        result = assess(direct, X=X, columns=columns, method=args.method).guarantees
-    else:
-        data = from_direct(direct, X=X, columns=columns)
-        result = guarantees(data, given(data, args.model_variance), direct.sensitivity)
-    if per_area:
-        return float(np.max(np.asarray(result.per_area_rho)))
-    return float((result.joint_independent if args.joint == "independent" else result.joint_correlated).rho)
+    return again
 
 
-def _certified(plan, from_file: float, target: float):
-    """The plan with the certificate from the written file. Frozen variances have their own, and the file's is shown."""
-    if plan.variances == "frozen" or plan.objective == "weights":
-        note = (
-            f"Recomputed from the written weights with every variance re-estimated, rho is {from_file:.6g}, "
-            f"{'within' if from_file <= target else 'ABOVE'} the target."
-        )
-        return dataclasses.replace(plan, statements=(note, *plan.statements))
-    if plan.certified and from_file > target:
-        note = f"Recomputed from the written weights rho is {from_file:.17g}, above the target: not certified."
-        return dataclasses.replace(plan, certified=False, rho_after=from_file, statements=(*plan.statements, note))
-    return plan
+def _pattern(names: tuple[str, ...]) -> str:
+    """``PWGTP1_trimmed..PWGTP80_trimmed`` where the names run so, else all of them."""
+    from fhjax.survey.roles import replicate_columns
+
+    span = f"{names[0]}..{names[-1]}"
+    try:
+        if replicate_columns(span, names, "")[0] == names:
+            return span
+    except InputError:
+        pass
+    return ", ".join(names)
 
 
-def _write(args, out: Path, plan, points, rules, from_file: float, seconds: float, survey, started) -> None:
+def _command(args: argparse.Namespace) -> str:
+    """The `fhjax report` command with these options, to be pasted."""
+    words = ["fhjax", "report", *args.file, "--area", ",".join(args.area)]
+    for name in ("weight", "outcome", "strata", "psu", "unit", "replicates", "replicate_method", "fay", "replicate_scale",
+                 "replicate_scales", "covariates", "covariates_area"):  # fmt: skip
+        value = getattr(args, name)
+        if value is not None and not (name == "covariates_area" and args.covariates is None):
+            words += ["--" + name.replace("_", "-"), str(value)]
+    for condition in args.where or ():
+        words += ["--where", condition]
+    for codes in args.na or ():
+        words += ["--na", codes]
+    if args.bounds:
+        words += ["--bounds", *(f"{bound:g}" for bound in args.bounds)]
+    if args.x:
+        words += ["--x", ",".join(args.x)]
+    for name, default in (("zero_variance", "error"), ("single_psu", "error"), ("center", "full"), ("empty_area", "error")):
+        if getattr(args, name) != default:
+            words += ["--" + name.replace("_", "-"), getattr(args, name)]
+    if args.method != "reml":
+        words += ["--fit", args.method]
+    return shlex.join([*words, "--out", str(Path(args.out) / "trimmed-report")])
+
+
+def _write(args, out: Path, plan, points, rules, command: str, seconds: float, survey, started) -> None:
     from fhjax.report.numbers import json_safe
     from fhjax.report.provenance import collect_provenance
     from fhjax.report.trimming import caps_table, frontier_table, plan_summary, rules_table, trimming_page
@@ -209,7 +244,7 @@ def _write(args, out: Path, plan, points, rules, from_file: float, seconds: floa
         frontier_table(points).to_csv(out / "frontier.csv", index=False, lineterminator="\n")
     if rules:
         rules_table(rules).to_csv(out / "rules.csv", index=False, lineterminator="\n")
-    summary = plan_summary(plan) | {"rho_from_written_weights": from_file, "search_seconds": round(seconds, 3)}
+    summary = plan_summary(plan) | {"search_seconds": round(seconds, 3), "read_the_weights_with": command}
     (out / "summary.json").write_text(json.dumps(json_safe(summary), indent=2) + "\n", encoding="utf-8")
     page = trimming_page(plan, frontier=points, rules=rules, title=args.title)
     (out / "report.html").write_text(page, encoding="utf-8")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.entrance import in_order, index_of, refuse_masked, require_float64
 from fhjax.errors import InputError, complain, first_few
 from fhjax.model.basis import COLLINEAR
 from fhjax.records import AreaData, DirectEstimates, FloatArray, Labels, NumberedLabels
@@ -32,7 +34,8 @@ def area_data(
         y: (m,) direct estimates, outcome units.
         sampling_variance: (m,) design variances, outcome units squared, above 0.
         X: (m, p) or (m,) covariates, without the intercept when ``intercept`` is true. None: an intercept alone.
-        labels: (m,) names of the areas, for messages; "area 1", ... when missing.
+        labels: (m,) names of the areas, for messages; "area 1", ... when missing. A pandas Series or DataFrame whose
+            index names areas gives them, and is put in their order.
         columns: names of the columns of ``X``; x1, x2, ... when missing.
         variance_source: ``"estimated"`` from the same confidential data, or ``"public"``.
         intercept: put a column of ones first.
@@ -52,6 +55,11 @@ def area_data(
         >>> data.columns, data.X.shape
         (('(Intercept)', 'age'), (4, 2))
     """
+    require_float64()
+    labels = _index_of(labels, y, sampling_variance, X)
+    y, sampling_variance, X = (
+        in_order(values, labels, name) for values, name in ((y, "y"), (sampling_variance, "sampling_variance"), (X, "X"))
+    )
     direct = _vector(y, "y")
     psi = _vector(sampling_variance, "sampling_variance")
     m = direct.shape[0]
@@ -151,7 +159,15 @@ def from_direct(
     )
 
 
+def _index_of(labels: Sequence[object] | None, *values: Any) -> Any:
+    """The labels given, or those that the first labelled Series carries."""
+    if labels is not None:
+        return labels
+    return next((own for own in map(index_of, values) if own is not None), None)
+
+
 def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
+    refuse_masked(values, name)
     try:
         array = np.asarray(values)
         if array.dtype.kind == "c":

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from fhjax.entrance import require_float64
 from fhjax.errors import InputError, NumericalError, Status
 from fhjax.model.checks import area_data, from_direct
 from fhjax.model.kernel import fit_kernel
@@ -54,6 +55,7 @@ def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_s
         >>> round(float(fit(data).model_variance), 6)
         4.166667
     """
+    require_float64()
     if method not in METHODS:
         raise InputError(f"Unknown method {method!r}. Choose one of {', '.join(METHODS)}.")
     _check_shapes(data)
@@ -98,6 +100,7 @@ def given(data: AreaData, model_variance: float | Array) -> FayHerriotFit:
         >>> round(float(given(area_data([1.0, 3.0, 2.0], [0.5, 0.5, 0.5]), 1.0).beta[0]), 6)
         2.0
     """
+    require_float64()
     _check_shapes(data)
     if is_concrete(model_variance) and not (np.isfinite(model_variance) and model_variance >= 0):
         raise InputError(f"The model variance must be a number of at least 0, not {model_variance}.")
@@ -131,4 +134,8 @@ def _finished(result: FayHerriotFit, data: AreaData) -> FayHerriotFit:
         if status.failed:
             raise NumericalError(status.sentence)
         result = dataclasses.replace(result, num_areas=int(result.num_areas))
-    return dataclasses.replace(result, columns=data.columns)
+    result = dataclasses.replace(result, columns=data.columns)
+    if is_concrete(result, data):
+        # A reference, not a hash: hashing ten million areas would cost as much as fitting them.
+        object.__setattr__(result, "_fitted_to", data)
+    return result

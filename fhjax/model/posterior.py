@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.entrance import require_float64
 from fhjax.errors import InputError
+from fhjax.model.digest import refuse_foreign
 from fhjax.model.fit import is_concrete
 from fhjax.model.reductions import joint_sums, to_rows
 from fhjax.records import AreaData, FayHerriotFit, Posterior
@@ -51,6 +53,8 @@ def posterior(
         >>> [round(value, 4) for value in posterior(data, fit(data)).mean.tolist()]
         [1.2143, 3.0, 2.1071, 5.6786]
     """
+    require_float64()
+    refuse_foreign(fit, data, "those the posterior is asked for")
     p = data.X.shape[1]
     if fit.beta.shape != (p,):
         raise InputError(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from fhjax.entrance import refuse_masked, require_float64
 from fhjax.errors import InputError, complain
 from fhjax.plrv import fit_tests, mcmc
 from fhjax.plrv.check import directions
@@ -75,12 +76,19 @@ def audit(
     Raises:
         InputError: draws that are not finite or do not match the areas, or an area with sampling variance 0.
 
-    Draws with autocorrelation (MCMC) are judged by their effective sample sizes; the p-values are then approximate.
+    Draws with positive autocorrelation (MCMC) are judged by their effective sample sizes; the p-values are then
+    approximate. Draws that depend on one another negatively (antithetic pairs, stratified or quasi-random ones) are
+    refuted: their mean is closer to the posterior mean than that of as many independent draws, and publishing them gives
+    away more than their number times rho.
 
     Source: docs/derivations.md, sections 1 and 12.
     """
+    require_float64()
+    refuse_masked(draws, "draws")
     labels = data.labels or Labels(range(data.num_areas))
     theta = np.atleast_2d(np.asarray(draws, dtype=float))
+    if theta.shape[0] == 0 or theta.size == 0:
+        raise InputError("There are no draws to audit.")
     if theta.ndim != 2 or theta.shape[1] != data.num_areas:
         raise InputError(
             f"The draws have shape {theta.shape}; expected one column for each of {data.num_areas:,} areas."
@@ -95,7 +103,8 @@ def audit(
     z = (theta - np.asarray(posterior.mean)) / sd
     n, m = z.shape
 
-    autocorrelated = mcmc.autocorrelation_p_value(z) < 0.001
+    together, apart = mcmc.autocorrelation_p_values(z, _independent_areas(posterior))
+    autocorrelated = together < 0.001
     size_mean = mcmc.effective_sample_size(z) if autocorrelated else np.full(m, float(n))
     size_square = mcmc.effective_sample_size(z**2) if autocorrelated else np.full(m, float(n))
     thin = int(np.ceil(1.5 * n / np.median(size_mean))) if autocorrelated else 1
@@ -116,6 +125,10 @@ def audit(
     repeated = _repeated(theta, sd)
     if repeated is not None:
         found.append(repeated)
+    if n >= mcmc._FEWEST:
+        found.append(Finding("dependence of the draws", apart, "one-sided: neighbouring draws lie on opposite sides"))
+    found.append(_mean_of_all(z, posterior))
+    found += _of_the_data(theta, z, data, posterior)
 
     structure_p, power = {}, 0.0
     for structure in STRUCTURES:
@@ -153,6 +166,63 @@ def audit(
         rho_compatible=compatible,
         unseen=_unseen(n, float(np.median(size_square)), m, level, power, name, autocorrelated),
     )
+
+
+def _independent_areas(posterior: OwnPosterior) -> float:
+    """How many independent areas m correlated ones are worth in a mean of squares: m^2 over the sum of squared
+    correlations of the correlated draw."""
+    variance = np.asarray(posterior.variance)
+    shared = np.asarray(posterior.factor) / np.sqrt(variance)[:, None]
+    own = np.asarray(posterior.independent) / variance
+    squares = float(np.sum((shared.T @ shared) ** 2) + np.sum(own**2 + 2.0 * own * np.sum(shared**2, axis=1)))
+    return len(variance) ** 2 / squares
+
+
+def _mean_of_all(z: Floats, posterior: OwnPosterior) -> Finding:
+    """The mean of all draws is as far from the posterior mean as that of n independent draws, not closer.
+
+    Positive autocorrelation makes it farther, which the tests of each area see; only "closer" is tested here, under
+    both structures, of which the better fit counts.
+    """
+    n = z.shape[0]
+    centre = np.sqrt(n) * z.mean(axis=0, keepdims=True)
+    p = []
+    for structure in STRUCTURES:
+        square, freedom = _mahalanobis(centre, posterior, structure)
+        p.append(float(stats.chi2.cdf(square[0], freedom)))
+    return Finding("mean of all draws", max(p), "one-sided: too close to the posterior mean for independent draws")
+
+
+def _of_the_data(theta: Floats, z: Floats, data: AreaData, posterior: OwnPosterior) -> list[Finding]:
+    """Draws that are, or follow, the direct estimates themselves."""
+    y, sd = np.asarray(data.y, dtype=float), np.sqrt(np.asarray(posterior.variance))
+    n = len(theta)
+    unit = np.maximum(_unit(theta), np.abs(y) * 2.0**-48)
+    equal = int(np.sum(np.abs(theta - y) <= 0.51 * unit))
+    expected = float(np.sum(n * np.minimum(1.02 * unit / (np.sqrt(2.0 * np.pi) * sd), 1.0)))
+    p = float(stats.poisson.sf(equal - 1, 1.5 * expected + 1e-6)) if equal else 1.0
+    found = [Finding("values equal to the direct estimates", p, f"{equal:,} values, {expected:.3g} expected")]
+    toward = (y - np.asarray(posterior.mean)) / sd
+    if np.any(toward != 0.0):
+        W = (toward / np.linalg.norm(toward))[:, None]
+        size = float(np.min(mcmc.effective_sample_size(z @ W))) if n >= mcmc._FEWEST else float(n)
+        score = float(np.mean(z @ W)) * np.sqrt(size)
+        spread = np.sqrt(max(float(_variances(W, posterior, structure)[0]) for structure in STRUCTURES))
+        found.append(Finding("pull toward the direct estimates", float(2.0 * stats.norm.sf(abs(score) / spread)), ""))
+    return found
+
+
+def _unit(theta: Floats) -> Floats:
+    """(m,) the spacing of the numbers that the draws are written with: digits after the point, float32, or float64."""
+    size = np.abs(theta).max(axis=0)
+    unit = np.maximum(size * 2.0**-48, 0.0)
+    sample = theta[: min(len(theta), 1000)]
+    if np.array_equal(sample.astype(np.float32).astype(float), sample):
+        unit = np.maximum(unit, size * 2.0**-23)
+    for digits in range(13):
+        if np.all(np.abs(sample - np.round(sample, digits)) <= 1e-14 * np.maximum(np.abs(sample), 1e-300)):
+            return np.maximum(unit, 10.0**-digits)
+    return unit
 
 
 def anderson_darling(z: Floats) -> Floats:
@@ -222,15 +292,7 @@ def _repeated(theta: Floats, sd: Floats) -> Finding | None:
     if n < 2:
         return None
     repeats = int((np.diff(np.sort(kept, axis=0), axis=0) == 0.0).sum())
-    size = np.abs(kept).max(axis=0)
-    unit = np.maximum(size * 2.0**-48, 0.0)
-    sample = kept[: min(n, 1000)]
-    if np.array_equal(sample.astype(np.float32).astype(float), sample):
-        unit = np.maximum(unit, size * 2.0**-23)
-    for digits in range(13):
-        if np.all(np.abs(sample - np.round(sample, digits)) <= 1e-14 * np.maximum(np.abs(sample), 1e-300)):
-            unit = np.maximum(unit, 10.0**-digits)
-            break
+    unit = _unit(kept)
     expected = float(np.sum(n * (n - 1) / 2 * np.minimum(unit / (2.0 * np.sqrt(np.pi) * sd), 1.0)))
     p = float(stats.poisson.sf(repeats - 1, 1.5 * expected + 1e-6)) if repeats else 1.0
     return Finding("repeated values", p, f"{repeats:,} repeats, {expected:.3g} expected from the digits of the file")

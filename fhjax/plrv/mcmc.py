@@ -53,18 +53,27 @@ def effective_sample_size(series: npt.ArrayLike) -> Floats:
     return np.minimum(result, n)
 
 
-def autocorrelation_p_value(series: Floats) -> float:
-    """Whether neighbouring rows of (n, s) are correlated, over all columns: the mean lag-1 autocorrelation, and the
-    largest one by Bonferroni. For columns that are independent or weakly dependent."""
+def autocorrelation_p_values(series: Floats, independent_columns: float | None = None) -> tuple[float, float]:
+    """Whether neighbouring rows of (n, s) are positively, and negatively, correlated, over all columns.
+
+    Each is the smaller of two one-sided tests by Bonferroni: of the mean lag-1 autocorrelation, and of the most extreme
+    one. ``independent_columns``: how many independent columns the s are worth in the mean; None: s.
+    """
     n = series.shape[0]
     if n < _FEWEST:
-        return 1.0
+        return 1.0, 1.0
     centred = series - series.mean(axis=0)
     square = np.sum(centred**2, axis=0)
     live = square > 0.0
     if not live.any():
-        return 1.0
+        return 1.0, 1.0
     lag = np.sum(centred[1:] * centred[:-1], axis=0)[live] / square[live] + 1.0 / n
-    pooled = 2.0 * stats.norm.sf(abs(lag.mean()) * np.sqrt(n * live.sum()))
-    single = 2.0 * stats.norm.sf(np.abs(lag).max() * np.sqrt(n)) * live.sum()
-    return float(min(1.0, 2.0 * min(pooled, single)))
+    count = float(live.sum())
+    worth = count if independent_columns is None else min(count, max(independent_columns, 1.0))
+
+    def one_sided(values: Floats) -> float:
+        pooled = stats.norm.sf(values.mean() * np.sqrt(n * worth))
+        single = stats.norm.sf(values.max() * np.sqrt(n)) * count
+        return float(min(1.0, 2.0 * min(pooled, single)))
+
+    return one_sided(lag), one_sided(-lag)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.entrance import require_float64
 from fhjax.errors import InputError, complain
 from fhjax.model.fit import is_concrete
 from fhjax.records import Array, Labels, NumberedLabels, record, static
@@ -232,6 +233,7 @@ def coefficients(
         >>> [round(float(c), 4) for c in C.row(0)]
         [0.6875, 0.1875, 0.125]
     """
+    require_float64()
     for value in (sampling_variance, X):
         if getattr(value, "dtype", None) in (np.float32, jnp.bfloat16, np.float16):
             raise InputError(

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.core import Tracer
 
+from fhjax.entrance import refuse_masked, require_float64
 from fhjax.errors import InputError, complain
 from fhjax.privacy import exact_conversion, tight_conversion
 from fhjax.privacy.exact_conversion import LARGEST_RHO, TINY, UNIT
@@ -40,6 +41,8 @@ def checked(value: ArrayLike, name: str, *, below: float = np.inf, closed: bool 
 
     ``smallest`` replaces positive numbers below it: XLA treats subnormal numbers as 0, the wrong side for rho.
     """
+    require_float64()
+    refuse_masked(value, name)
     if isinstance(value, Tracer):
         return jnp.asarray(value, jnp.float64)
     try:

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.entrance import in_order, refuse_masked, require_float64
 from fhjax.errors import InputError, complain
+from fhjax.model.digest import refuse_foreign
 from fhjax.privacy.coefficients import Coefficients, coefficients, divide
 from fhjax.privacy.extremes import LargestEffects, largest_effects
 from fhjax.privacy.rho import (
@@ -50,6 +52,10 @@ _MODEL_INVARIANT = (
     "The model variance was estimated from the same confidential data and is treated as an invariant: it is held equal "
     "for neighbouring data sets, so what it reveals is not covered by this guarantee."
 )
+_AT_ZERO = (
+    "The model variance is exactly 0, so the joint draw lies on the regression surface, which shows it. For a neighbouring "
+    "data set it may be estimated above 0, and a draw then lies elsewhere: without the invariant no finite rho holds."
+)
 GAUSSIAN_PRIOR = (
     "The area means have a Gaussian prior that, given its variances, does not depend on the confidential outcomes."
 )
@@ -71,6 +77,8 @@ def guarantees(
     sensitivity: Any,
     *,
     privacy_unit: str = "record",
+    outcome_bounds: tuple[float, float] | None = None,
+    cautions: tuple[str, ...] = (),
     model_variance_source: str | None = None,
     beta_prior_precision: Any = None,
     search_work: float = 4e9,
@@ -79,10 +87,13 @@ def guarantees(
 
     Args:
         data: the areas, with sampling variances (m,) and covariates (m, p). Padded rows (mask False) get rho 0.
-        posterior: the posterior or the fit; only its model variance is used, and its ``beta_covariance`` to check that
-            it belongs to ``data``.
-        sensitivity: (m,) Delta, the largest |change of y| from one privacy unit, outcome units.
+        posterior: the posterior or the fit; only its model variance is used. Its shrinkage, covariances and covariates
+            are held against ``data``, area by area to 1e-9: it must be of these very data.
+        sensitivity: (m,) Delta, the largest |change of y| from one privacy unit, outcome units. A labelled Series is
+            put in the order of the areas.
         privacy_unit: "record", or the name of the column that names the unit.
+        outcome_bounds: (lo, hi) of one record's outcome that the sensitivities were made with, to be printed.
+        cautions: sentences about the data that a reader must judge, printed among the assumptions.
         model_variance_source: "estimated" or "public". By default "public" for a fit whose model variance was given
             and "estimated" otherwise.
         beta_prior_precision: (p, p) precision of a proper Gaussian prior on the coefficients; None for the flat prior.
@@ -107,8 +118,9 @@ def guarantees(
         >>> bool(result.per_area_rho.max() <= result.joint_correlated.rho <= result.joint_independent.rho)
         True
     """
+    require_float64()
     C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
-    assumptions = release_assumptions(data, posterior, model_variance_source)
+    assumptions = release_assumptions(data, posterior, model_variance_source, outcome_bounds, cautions)
     effects = largest_effects(C, delta, search_work=search_work)
     if data.mask is not None:
         # Padding is settled at once; it is not an area.
@@ -123,8 +135,9 @@ def prepare(
     """The operator, the sensitivities and the covariates, checked; padded rows are made harmless."""
     if is_sharded(data.sampling_variance):
         C, delta, X = coefficients_of_shards(data, posterior.model_variance, sensitivity, beta_prior_precision)
-        _check_beta_covariance(C, X, posterior.beta_covariance)
+        _check_same_model(C, X, posterior)
         return C, delta, X
+    refuse_foreign(posterior, data, "those of the guarantee")
     labels = data.labels if data.labels is not None else NumberedLabels(data.num_areas)
     if len(labels) < data.num_areas and data.mask is not None:
         labels = Labels([*labels, *("padding" for _ in range(data.num_areas - len(labels)))])
@@ -134,31 +147,43 @@ def prepare(
     elif data.mask is not None and np.shape(sensitivity) == (int(np.sum(np.asarray(data.mask))),):
         given, sensitivity = np.asarray(sensitivity), np.zeros(data.num_areas)  # one number an area, none for padding
         sensitivity[np.asarray(data.mask)] = given
-    delta = checked_sensitivity(sensitivity, labels)
+    delta = checked_sensitivity(in_order(sensitivity, data.labels, "sensitivity"), labels)
     if data.mask is not None:
         mask = np.asarray(data.mask)
         psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
     C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
-    _check_beta_covariance(C, X, posterior.beta_covariance)
+    _check_same_model(C, X, posterior)
     return C, jnp.asarray(delta), X
 
 
 def release_assumptions(
-    data: AreaData, posterior: Posterior | FayHerriotFit, model_variance_source: str | None = None
+    data: AreaData,
+    posterior: Posterior | FayHerriotFit,
+    model_variance_source: str | None = None,
+    outcome_bounds: tuple[float, float] | None = None,
+    cautions: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     """The sentences for these data; a model variance is public only where it was given or is said to be."""
     if model_variance_source is None:
         given = isinstance(posterior, FayHerriotFit) and posterior.method == "given"
         model_variance_source = "public" if given else "estimated"
-    return assumption_sentences(data.variance_source, model_variance_source)
+    sentences = assumption_sentences(data.variance_source, model_variance_source, outcome_bounds)
+    if float(posterior.model_variance) == 0.0:
+        sentences = (*sentences, _AT_ZERO)
+    return (*sentences, *cautions)
 
 
-def assumption_sentences(variance_source: str, model_variance_source: str) -> tuple[str, ...]:
+def assumption_sentences(
+    variance_source: str, model_variance_source: str, outcome_bounds: tuple[float, float] | None = None
+) -> tuple[str, ...]:
     """The sentences a reader must accept for the numbers to hold."""
     for name, source in (("variance_source", variance_source), ("model_variance_source", model_variance_source)):
         if source not in ("estimated", "public"):
             raise InputError(f"{name} is {source!r}; say 'estimated' (from the same confidential data) or 'public'.")
-    sentences = [_UNIVERSE, _BOUNDS, _ONE_AREA]
+    bounds = _BOUNDS
+    if outcome_bounds is not None:
+        bounds = f"Every outcome lies within its declared bounds, {outcome_bounds[0]:g} to {outcome_bounds[1]:g}."
+    sentences = [_UNIVERSE, bounds, _ONE_AREA]
     if variance_source == "estimated":
         sentences.append(_SAMPLING_INVARIANT)
     if model_variance_source == "estimated":
@@ -282,6 +307,7 @@ def checked_sensitivity(sensitivity: Any, labels: Labels | NumberedLabels) -> np
     """Delta (m,), checked; one number serves all areas."""
     if getattr(sensitivity, "dtype", None) == np.float32:
         raise InputError("Privacy numbers need float64: single precision understates rho. Convert with astype(float).")
+    refuse_masked(sensitivity, "sensitivity")
     delta = np.asarray(sensitivity, dtype=float)
     if delta.ndim == 0:
         delta = np.full(len(labels), float(delta))
@@ -293,18 +319,55 @@ def checked_sensitivity(sensitivity: Any, labels: Labels | NumberedLabels) -> np
     return delta
 
 
-def _check_beta_covariance(C: Coefficients, X: Any, covariance: Array) -> None:
-    """The posterior must be of these data: X A X' from its A agrees with ours, to the digits collinearity leaves A."""
+#: How closely a posterior must agree with the data it is said to be of, relative, in every area.
+SAME_MODEL = 1e-9
+
+
+def _check_same_model(C: Coefficients, X: Any, posterior: Posterior | FayHerriotFit) -> None:
+    """The posterior must be of these data: shrinkage and posterior variance of every area, from its own numbers."""
+    covariance = posterior.beta_covariance
     if covariance.shape != (X.shape[1],) * 2:
         raise InputError(f"The posterior has {covariance.shape[0]} coefficients and the data {X.shape[1]} covariates.")
-    if not bool(_agree(C.basis, jnp.asarray(X), jnp.asarray(covariance))):
+    if isinstance(posterior, Posterior):
+        if posterior.shrinkage.shape != C.sampling_variance.shape:
+            raise InputError(
+                f"The posterior has {posterior.shrinkage.shape[0]:,} areas and the data {C.sampling_variance.shape[0]:,}."
+            )
+        shrinkage, variance = posterior.shrinkage, posterior.variance
+    else:
+        shrinkage = variance = None
+    worst, where = _disagreement(
+        C, jnp.asarray(X), covariance, posterior.beta_covariance_root, posterior.model_variance, shrinkage, variance
+    )
+    if not float(worst) <= SAME_MODEL:
         raise InputError(
-            "The posterior was not computed from these sampling variances and covariates: its covariance of the "
-            "regression coefficients does not match. Pass the posterior of these data, or its beta_prior_precision."
+            "The posterior was not computed from these sampling variances and covariates with this model variance: its "
+            f"shrinkage or covariance differs by {float(worst):.2g}, relative, in row {int(where) + 1:,}, where {SAME_MODEL:g} "
+            "is allowed. Pass the posterior of these data, or its beta_prior_precision."
         )
 
 
 @jax.jit
-def _agree(basis: Array, X: Array, covariance: Array) -> Array:
-    ours, theirs = jnp.sum(basis**2, axis=1), jnp.sum((X @ covariance) * X, axis=1)
-    return jnp.all(jnp.isfinite(theirs)) & ~(jnp.max(jnp.abs(theirs - ours)) > 0.05 * jnp.max(ours))
+def _disagreement(
+    C: Coefficients, X: Array, covariance: Array, root: Array | None, model_variance: Array, shrinkage: Array | None,
+    variance: Array | None,
+) -> tuple[Array, Array]:  # fmt: skip
+    """Largest relative difference in any area, and where: of B, of sigma^2, and of B s + B^2 x' A x from their A."""
+    psi = C.sampling_variance
+    used = jnp.any(X != 0.0, axis=1)
+    total = psi + model_variance
+    B = psi / jnp.where(total > 0.0, total, 1.0)
+    # From the root where there is one: x' A x from A itself cancels when the covariates are nearly collinear.
+    leverage = jnp.sum((X @ covariance) * X, axis=1) if root is None else jnp.sum((X @ root) ** 2, axis=1)
+    ours = C.posterior_variance()
+    theirs = B * model_variance + B * B * leverage
+
+    def relative(one: Array, other: Array, scale: Array) -> Array:
+        difference = jnp.abs(one - other) / jnp.where(scale > 0.0, scale, 1.0)
+        return jnp.where(used, jnp.where(jnp.isnan(difference), jnp.inf, difference), 0.0)
+
+    worst = relative(theirs, ours, ours)
+    if shrinkage is not None and variance is not None:
+        worst = jnp.maximum(worst, relative(shrinkage, B, B))
+        worst = jnp.maximum(worst, relative(variance, ours, ours))
+    return jnp.max(worst), jnp.argmax(worst)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.entrance import require_float64
 from fhjax.errors import InputError, NumericalError
 from fhjax.model.posterior import PosteriorCovariance, covariance
 from fhjax.records import Array, Posterior
@@ -74,6 +75,7 @@ def draws(
         >>> draws(posterior(data, fit(data)), key=jax.random.key(1), num_draws=3).shape
         (3, 4)
     """
+    require_float64()
     if release not in RELEASES:
         raise InputError(f"release is {release!r}; it is one of {', '.join(RELEASES)}.")
     if outside not in ("redraw", "clip"):

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.entrance import require_float64
 from fhjax.errors import InputError
 from fhjax.records import AreaData, Guarantees, Labels, Posterior, ReleaseGuarantee
 from fhjax.release.lattice import (
@@ -27,6 +29,9 @@ from fhjax.release.lattice import (
 )
 
 Floats = npt.NDArray[np.float64]
+
+FINENESS = 1e-6  # default rounding, relative to the outcome's range
+HIDDEN = 16  # lattice points in one rounded value, at least
 
 KINDS = {
     "posterior-draw": "posterior draws of the area means",
@@ -58,6 +63,8 @@ def publish(
     decimals: int | None = None,
     clip: tuple[float, float] | None = None,
     steps: int | None = None,
+    outcome_bounds: tuple[float, float] | None = None,
+    before_drawing: Callable[[ReleaseGuarantee], object] | None = None,
 ) -> SafeRelease:
     """Draw once, for publication. Every call draws anew and costs its rho again.
 
@@ -68,12 +75,17 @@ def publish(
         release: ``"correlated"``: the whole posterior at once. ``"independent"``: every area on its own.
         kind: ``"posterior-draw"`` or ``"noisy-means"``, the same release under its other name (independent areas only).
         num_draws: how many draws n are published; the cost is multiplied by n.
-        decimals: digits after the point of the published values; None: as many as make rounding 100 times finer than
-            the smallest posterior standard deviation. Rounding is post-processing and hides the lattice.
-        clip: (lo, hi) to which values are clipped, which is post-processing. Redrawing until inside is not offered
-            here: its proof needs a continuous law.
+        decimals: digits after the point of the published values, 0 to 15; None: those that make a millionth of the
+            outcome's range (6 for a yes/no outcome), a number that does not depend on the data. Rounding is
+            post-processing and hides the lattice, whose spacing gives the posterior variances away: digits so fine that
+            they show it are refused.
+        clip: (lo, hi) to which values are clipped, on the grid of ``decimals``, which is post-processing. Redrawing until
+            inside is not offered here: its proof needs a continuous law.
         steps: lattice steps to one posterior standard deviation, a power of two from 2^10 to 2^40. None: 2^24, or as
             many as the rounding errors of many areas allow.
+        outcome_bounds: (lo, hi) of one record's outcome. They set the scale of rounding errors and the default decimals,
+            so that neither follows the data; without them the largest direct estimate does, up to a power of two.
+        before_drawing: called with the guarantee when everything was checked and nothing was drawn yet, for a ledger.
 
     Returns:
         A :class:`SafeRelease`.
@@ -89,6 +101,7 @@ def publish(
 
     Source: Canonne, Kamath and Steinke (2020); proof in ``fhjax.release.lattice``.
     """
+    require_float64()
     if release not in ("correlated", "independent"):
         raise InputError(f"release is {release!r}; it is 'correlated' or 'independent'.")
     if kind not in KINDS:
@@ -99,7 +112,9 @@ def publish(
         raise InputError(f"num_draws is {num_draws!r}; publish at least one draw.")
     if steps is not None and (steps < 2**10 or steps > 2**40 or steps & (steps - 1)):
         raise InputError(f"steps is {steps!r}; it must be a power of two from 2^10 to 2^40.")
-    if clip is not None and not clip[0] < clip[1]:
+    if decimals is not None and not (isinstance(decimals, int) and 0 <= decimals <= 15):
+        raise InputError(f"decimals is {decimals!r}; it is a whole number from 0 to 15.")
+    if clip is not None and not (math.isfinite(clip[0]) and math.isfinite(clip[1]) and clip[0] < clip[1]):
         raise InputError(f"clip is {clip!r}; the lower bound must be below the upper.")
     if data.mask is not None and not np.all(np.asarray(data.mask)):
         raise InputError("Drop the rows that only pad the arrays (mask False) before a release.")
@@ -108,8 +123,11 @@ def publish(
         raise InputError("The guarantee of this release is infinite: leave out the areas whose rho is infinite.")
     labels = data.labels or Labels(range(data.num_areas))
     root = whitening(posterior, release, labels)
-    # |y| is bounded by a power of two, so that the allowance does not follow the last digits of the data.
-    scale = 2.0 ** math.ceil(math.log2(max(float(np.abs(np.asarray(data.y)).max()), 1e-300)) + 1)
+    # |y| is bounded by the declared bounds, else by a power of two: the allowance must not follow the data's digits.
+    largest = float(np.abs(np.asarray(data.y)).max())
+    if outcome_bounds is not None and largest <= max(map(abs, outcome_bounds)):
+        largest = max(map(abs, outcome_bounds))
+    scale = 2.0 ** math.ceil(math.log2(max(largest, 1e-300)) + 1)
     error = computation_error(data, posterior, root, scale)
     finest = 2 ** math.floor(math.log2(0.1 / error))
     steps = min(DEFAULT_STEPS, finest) if steps is None else steps
@@ -119,25 +137,60 @@ def publish(
             f"rounding errors allow {finest:,}, and at least 1,024 are needed. Centre an outcome that is far from 0."
         )
     price = lattice_price(float(claim.rho), steps, root.num_coordinates, error)
+    sd = np.sqrt(np.asarray(posterior.variance))
+    decimals = _decimals(decimals, outcome_bounds, sd, steps)
+    if clip is not None:
+        _refuse_off_grid(clip, decimals)
+    guarantee = _guarantee(claim, price, release, kind, num_draws)
+    _measurement(float(steps))  # a library that is missing or states another price stops here, before anything is spent
+    if before_drawing is not None:
+        before_drawing(guarantee)
 
     exact = to_lattice(root, np.asarray(posterior.mean), steps)
     noisy = noisy_integers(np.tile(exact, num_draws), steps).reshape(num_draws, -1)
-    values = root.apply(noisy / steps)
-    sd = np.sqrt(np.asarray(posterior.variance))
-    if decimals is None:
-        decimals = max(0, math.ceil(-math.log10(sd.min() / 100.0)))
-    values = np.round(values, decimals)
+    values = np.round(root.apply(noisy / steps), decimals)
     if clip is not None:
         values = np.clip(values, *clip)
     return SafeRelease(
         values=values,
         decimals=decimals,
         labels=labels,
-        guarantee=_guarantee(claim, price, release, kind, num_draws),
+        guarantee=guarantee,
         price=price,
         release=release,
         kind=kind,
     )
+
+
+def _decimals(decimals: int | None, bounds: tuple[float, float] | None, sd: Floats, steps: int) -> int:
+    """The digits after the point: fine enough to be of use, coarse enough to hide the lattice in every area."""
+    finest = math.floor(-math.log10(HIDDEN * sd.max() / steps))
+    if decimals is None:
+        extent = 1.0 if bounds is None else bounds[1] - bounds[0]
+        chosen = min(max(0, math.ceil(-math.log10(extent * FINENESS) - 1e-9)), 15)
+        if chosen > finest or 10.0**-chosen > 0.1 * sd.min():
+            raise InputError(
+                f"{chosen} decimals, which the outcome's range suggests, "
+                + ("show the lattice of the noise" if chosen > finest else "are coarser than a tenth of the smallest "
+                   "posterior standard deviation")
+                + ". Say how many (decimals); the number is published with the draw, so do not fit it to the data."
+            )  # fmt: skip
+        return chosen
+    if decimals > finest:
+        raise InputError(
+            f"{decimals} decimals show the lattice on which the noise is drawn, and with it the posterior variances, which "
+            f"are confidential: at most {max(finest, 0)} decimals hide it here."
+        )
+    return decimals
+
+
+def _refuse_off_grid(clip: tuple[float, float], decimals: int) -> None:
+    off = [bound for bound in clip if abs(round(bound, decimals) - bound) > 1e-12 * max(1.0, abs(bound))]
+    if off:
+        raise InputError(
+            f"The bounds to clip to must be numbers with {decimals} decimals, as the published values are: "
+            f"{' and '.join(f'{bound:g}' for bound in off)} would be rounded. Choose other bounds or more decimals."
+        )
 
 
 def noisy_integers(values: Integers, scale: float) -> Integers:
@@ -186,6 +239,8 @@ def _guarantee(
             f"The whitened posterior mean is computed with errors of at most {price.computation_error:.2g} standard "
             "deviations, a bound from its operations and from twice the largest direct estimate.",
             "How long the computation took and whether it was repeated is not published.",
+            "Every further release of the same units adds its rho: another draw, another outcome of the same records, and "
+            "a later year in which they take part again.",
         ),
         gaussian_pair=False,
     )

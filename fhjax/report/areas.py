@@ -38,7 +38,9 @@ COLUMNS = (
     "rho_own_area",
     "rho_conservative",
     "rho_equal_weight",
+    "rho_equal_weight_refitted",
     "epsilon",
+    "delta",
     "joint_term_independent",
     "other_areas_share",
     "flags",
@@ -142,9 +144,11 @@ def area_table(assessment: Assessment, epsilon_methods: Sequence[str] = DEFAULT_
         "rho_own_area": modelled(guarantees.own_area_rho),
         "rho_conservative": modelled(guarantees.conservative_rho),
         "rho_equal_weight": modelled(assessment.equal_weight_rho),
+        "rho_equal_weight_refitted": modelled(assessment.equal_weight_refitted_rho),
     }
     for method in methods:
         columns[epsilon_column(method)] = epsilon_of(rho, assessment.delta, method)
+    columns["delta"] = assessment.delta
     columns["joint_term_independent"] = modelled(guarantees.joint_independent_terms)
     columns["other_areas_share"] = modelled(guarantees.other_areas_share)
     columns["flags"] = flags_of(assessment)

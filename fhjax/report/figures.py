@@ -180,9 +180,11 @@ def equal_weights_against_actual(table: pd.DataFrame, summary: dict[str, Any]) -
     if not has(table, "rho_equal_weight"):
         return None
     factor = summary["equal_weight_factor_median"]
-    title = f"Unequal weights multiply the median area's ρ by {format_number(factor)}"
+    refitted = summary["equal_weight_factor_refitted_median"]
+    both = f"; by {format_number(refitted)} with everything refitted" if math.isfinite(refitted) else ""
+    title = f"With variances held, unequal weights multiply the median area's ρ by {format_number(factor)}{both}"
     return _pair(
-        table, "rho_equal_weight", "ρ if the area's weights were equal", title, "figureS2_equal_weights",
+        table, "rho_equal_weight", "ρ if the area's weights were equal, variances held", title, "figureS2_equal_weights",
         "no difference", "rho with equal weights",
     )  # fmt: skip
 

@@ -210,10 +210,21 @@ def weights_table(assessment: Assessment, table: pd.DataFrame) -> Table | None:
     equal, rho = column(table, "rho_equal_weight"), column(table, "rho")
     rows = (
         ("ρ of one area's draw", *_spread(rho, format_up)),
-        ("ρ if its weights were equal", *_spread(equal, format_up)),
-        ("Factor between them", *_spread(ratio(rho, equal), format_number)),
+        ("ρ if its weights were equal, variances held", *_spread(equal, format_up)),
+        ("Factor, variances held", *_spread(ratio(rho, equal), format_number)),
     )
     note = "Equal weights: every record has its area's mean weight; the sampling variances are left as they are."
+    if has(table, "rho_equal_weight_refitted"):
+        refitted = column(table, "rho_equal_weight_refitted")
+        rows += (
+            ("ρ if its weights were equal, everything refitted", *_spread(refitted, format_up)),
+            ("Factor, everything refitted", *_spread(ratio(rho, refitted), format_number)),
+        )
+        note = (
+            "Equal weights: every record has its area's mean weight. With variances held, design and model variances are "
+            "left as they are, which isolates the weights' part in the sensitivity; refitted, they are estimated anew from "
+            "equal weights, which is what a survey with equal weights would cost."
+        )
     return Table("weights", "The cost of unequal weights", ("", *_SPREAD_HEADER), rows, note)
 
 

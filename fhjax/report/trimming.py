@@ -86,7 +86,10 @@ def plan_summary(plan: TrimmingPlan) -> dict[str, Any]:
         "rho_after": plan.rho_after,
         "rho_after_variances_frozen": plan.rho_after_frozen,
         "rho_after_variances_reestimated": plan.rho_after_reestimated,
+        "status": plan.status,
         "certified": plan.certified,
+        "rho_by_the_route_of_the_report": plan.rho_report,
+        "rho_from_written_weights": plan.rho_written,
         "infeasible_areas": list(plan.infeasible_areas),
         "smallest_rho_found": plan.smallest_rho,
         "mse_before": float(np.mean(plan.mse_before)),
@@ -115,10 +118,15 @@ def plan_summary(plan: TrimmingPlan) -> dict[str, Any]:
 def plan_text(plan: TrimmingPlan) -> str:
     """A few lines for the terminal."""
     goal = np.asarray(plan.target_rho)
-    head = "MEETS" if plan.certified else "DOES NOT MEET"
+    head = {
+        "certified": "MEETS",
+        "frozen_only": "DOES NOT MEET (only with variances held or given)",
+    }.get(plan.status, "DOES NOT MEET")
+    after = plan.rho_report if plan.rho_written is None else plan.rho_written
+    held = f" ({plan.rho_after:.6g} with the plan's own variances)" if plan.status == "frozen_only" else ""
     lines = [
         f"This plan {head} the target rho {float(goal.max()):.6g}: {plan.rho_before:.6g} before, "
-        f"{plan.rho_after:.6g} after.",
+        f"{after:.6g} after{held}.",
         f"{int(plan.units_trimmed.sum()):,} of {int(plan.units.sum()):,} weights are trimmed in "
         f"{int(np.count_nonzero(plan.units_trimmed)):,} of {len(plan.labels):,} areas. "
         f"Mean squared error: {np.mean(plan.mse_before):.4g} before, {np.mean(plan.mse_after):.4g} after.",
@@ -169,13 +177,23 @@ def trimming_page(
     css = (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
     heading = html.escape(title or "Weight trimming to a target rho")
     target = float(np.asarray(plan.target_rho).max())
-    verdict = (
-        f"The caps meet the target: rho is {plan.rho_before:.6g} before trimming and {plan.rho_after:.6g} after, "
-        f"recomputed by a full refit from the trimmed weights; the target was {target:.6g}."
-        if plan.certified
-        else f"The target rho {target:.6g} is NOT met. rho is {plan.rho_before:.6g} before trimming and "
-        f"{plan.rho_after:.6g} after; the smallest that trimming was found to reach is {plan.smallest_rho:.6g}."
-    )
+    after = plan.rho_report if plan.rho_written is None else plan.rho_written
+    if plan.certified:
+        source = "trimmed weights" if plan.rho_written is None else "written weights"
+        verdict = (
+            f"The caps meet the target: rho is {plan.rho_before:.6g} before trimming and {after:.6g} after, "
+            f"recomputed by a full refit from the {source}; the target was {target:.6g}."
+        )
+    elif plan.status == "frozen_only":
+        verdict = (
+            f"The target rho {target:.6g} is NOT met by the release: rho is {after:.6g} after trimming, recomputed by a full "
+            f"refit. With the variances held or given it would be {plan.rho_after:.6g}."
+        )
+    else:
+        verdict = (
+            f"The target rho {target:.6g} is NOT met. rho is {plan.rho_before:.6g} before trimming and "
+            f"{after:.6g} after; the smallest that trimming was found to reach is {plan.smallest_rho:.6g}."
+        )
     how = (
         f"Cut weight is {_RULES[plan.redistribution]}. The caps make {_OBJECTIVES[plan.objective]} least. "
         f"With the design and model variances held as before trimming rho would be {plan.rho_after_frozen:.6g}, "

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fhjax.errors import InputError
+from fhjax.files import Staging
 from fhjax.records import Assessment
 from fhjax.report import html
 from fhjax.report.areas import DEFAULT_METHODS, area_table, check_methods, excluded_table
@@ -21,6 +21,9 @@ from fhjax.report.provenance import collect_provenance, finished
 from fhjax.report.summary import summarise
 
 DPI = 300
+#: What a report folder holds beside its figures, and what an earlier report may have left in it.
+RESULTS = ("report.html", "areas.csv", "excluded.csv", "summary.json", "run.json")
+STALE = ("excluded.csv", "figures/figure*_*.*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,47 +68,36 @@ def write_report(
     """
     started = time.time()
     methods = check_methods(epsilon_methods)
-    folder = _folder(out)
-    table = area_table(assessment, methods)
-    summary = summarise(assessment, table=table, epsilon_methods=methods)
-    drawings = draw_all(assessment, table, summary)
-    pictures, figures = _figures(folder / "figures", drawings)
     run = collect_provenance({}, [], started) if provenance is None else provenance
-    page = html.render(assessment, table, summary, pictures, provenance=run, title=title, epsilon_methods=methods)
-
-    table.to_csv(folder / "areas.csv", index=False, encoding="utf-8", lineterminator="\n")
-    excluded = folder / "excluded.csv"
-    excluded.unlink(missing_ok=True)
-    if assessment.direct.excluded:
-        excluded_table(assessment).to_csv(excluded, index=False, encoding="utf-8", lineterminator="\n")
-    _write_json(folder / "summary.json", summary)
-    (folder / "report.html").write_text(page, encoding="utf-8")
-    _write_json(folder / "run.json", finished(run))  # last: a folder with run.json is complete
+    inputs = [str(file["path"]) for file in run.get("files", ()) if isinstance(file, Mapping) and "path" in file]
+    with Staging(inputs) as staging:
+        folder = staging.folder(out, RESULTS, stale=STALE)
+        table = area_table(assessment, methods)
+        summary = summarise(assessment, table=table, epsilon_methods=methods)
+        pictures, figures = _figures(folder / "figures", draw_all(assessment, table, summary))
+        page = html.render(assessment, table, summary, pictures, provenance=run, title=title, epsilon_methods=methods)
+        table.to_csv(folder / "areas.csv", index=False, encoding="utf-8", lineterminator="\n")
+        if assessment.direct.excluded:
+            path = folder / "excluded.csv"
+            excluded_table(assessment).to_csv(path, index=False, encoding="utf-8", lineterminator="\n")
+        _write_json(folder / "summary.json", summary)
+        (folder / "report.html").write_text(page, encoding="utf-8")
+        _write_json(folder / "run.json", finished(run))
+    place = Path(out)
     return ReportFiles(
-        folder=folder,
-        page=folder / "report.html",
-        areas=folder / "areas.csv",
-        excluded=excluded if assessment.direct.excluded else None,
-        summary=folder / "summary.json",
-        run=folder / "run.json",
-        figures=figures,
+        folder=place,
+        page=place / "report.html",
+        areas=place / "areas.csv",
+        excluded=place / "excluded.csv" if assessment.direct.excluded else None,
+        summary=place / "summary.json",
+        run=place / "run.json",
+        figures=tuple(place / "figures" / name for name in figures),
     )
 
 
-def _folder(out: str | Path) -> Path:
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"The report needs a folder, but {str(folder)!r} is a file. Name another place.")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "run.json").unlink(missing_ok=True)
-    return folder
-
-
-def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, str]], tuple[Path, ...]]:
-    """Each figure as PNG and PDF; figures of an earlier report that this one does not have are removed."""
+def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+    """Each figure as PNG and PDF, for the page and by name."""
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("figure*_*.*"):
-        old.unlink()
     pictures, paths = [], []
     with style():
         for drawing in drawings:
@@ -117,7 +109,7 @@ def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, 
             path.write_bytes(png.getvalue())
             # Without dates, so that the same numbers give the same file.
             drawing.figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None, "Title": drawing.title})
-            paths += [path, path.with_suffix(".pdf")]
+            paths += [path.name, path.with_suffix(".pdf").name]
             pictures.append(html.figure_of(drawing, png.getvalue()))
     return pictures, tuple(paths)
 

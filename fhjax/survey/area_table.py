@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from fhjax.errors import InputError, complain, first_few
+from fhjax.errors import InputError, Problems, complain, first_few
 from fhjax.records import FloatArray, Labels
 from fhjax.survey import checks
+from fhjax.survey.codes import code, decide
 from fhjax.survey.formats import open_source
-from fhjax.survey.read import code, engine_errors, evaluate, number, word
+from fhjax.survey.missing import Declared, missing_codes
+from fhjax.survey.read import engine_errors, evaluate, number, word
 from fhjax.survey.roles import as_names, parse_role
 from fhjax.survey.workspace import SourceFile, to_frame
 
@@ -26,6 +28,8 @@ class AreaTable:
     labels: Labels
     values: dict[str, FloatArray]  # key -> (rows,), nan where the file has nothing
     texts: dict[str, tuple[str | None, ...]]  # optional text columns that the file has
+    others: dict[str, FloatArray]  # optional number columns that the file has
+    inputs: dict[str, dict[str, FloatArray]]  # key -> the number columns its expression reads, when asked for
     files: tuple[SourceFile, ...]
     notes: tuple[str, ...]
 
@@ -37,6 +41,9 @@ def read_area_table(
     numbers: dict[str, str],
     role: str | None = None,
     optional_texts: Sequence[str] = (),
+    optional_numbers: Sequence[str] = (),
+    inputs: Sequence[str] = (),
+    missing: Declared = None,
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -45,7 +52,9 @@ def read_area_table(
 
     ``numbers`` maps a key to the column or expression, as in ``{"sampling_variance": "se * se"}``. Area codes are text
     and joined by ``|`` when several columns hold them. Messages call the numbers ``role``, or by their keys.
-    ``optional_texts`` are text columns that are read when the file has them.
+    ``optional_texts`` and ``optional_numbers`` are columns that are read when the file has them. ``missing`` as in
+    :func:`fhjax.survey.read.open_survey`; codes without a column hold in none of these tables' columns. ``inputs`` names keys of ``numbers`` whose numeric input
+    columns are handed over too, for checks that an expression would hide from.
 
     Raises:
         InputError: Unknown columns, text where a number is needed, blank, float-like or repeated area codes, no row.
@@ -54,26 +63,40 @@ def read_area_table(
     texts = {f"area_{i}": name for i, name in enumerate(as_names(area), 1)}
     if not texts:
         raise InputError("Name at least one area column.")
-    roles = {key: parse_role(text, origin.columns, "area") for key, text in texts.items()}
+    problems, roles = Problems(), {}
     keys = {f"number_{i}": key for i, key in enumerate(numbers)}
-    roles |= {
-        inner: parse_role(numbers[key], origin.columns, role or key.replace("_", " ")) for inner, key in keys.items()
-    }
+    for inner, (text, what) in (
+        {key: (text, "area") for key, text in texts.items()}
+        | {inner: (numbers[key], role or key.replace("_", " ")) for inner, key in keys.items()}
+    ).items():
+        with problems.caught():
+            roles[inner] = parse_role(text, origin.columns, what)
+    problems.raise_if_any()
     words = {f"text_{i}": name for i, name in enumerate(optional_texts) if name in origin.columns}
-    roles |= {inner: parse_role(name, origin.columns, name.replace("_", " ")) for inner, name in words.items()}
-    raw: Any = evaluate(origin, roles)
+    more = {f"number_other_{i}": name for i, name in enumerate(optional_numbers) if name in origin.columns}
+    read = dict.fromkeys(column for inner, key in keys.items() if key in inputs for column in roles[inner].inputs)
+    seen = {f"seen_{i}": column for i, column in enumerate(read)}
+    roles |= {
+        inner: parse_role(name, origin.columns, name.replace("_", " ")) for inner, name in (words | more | seen).items()
+    }
+    raw: Any = evaluate(origin, roles, missing_codes(missing, origin.columns))
     names = {word(key): role.text for key, role in roles.items()}
     with engine_errors(names):
-        kinds = {key: raw[key].type() for key in texts}
-        floating = {key: ("area", text) for key, text in texts.items() if kinds[key].is_floating()}
-        checks.check_whole(raw, floating)
-        chosen = {key: code(raw, key) for key in texts} | {key: number(raw, key, roles[key]) for key in keys}
+        codings, notes, cautions = decide(raw, {key: roles[key] for key in texts}, dict.fromkeys(texts, "area"))
+        chosen = {key: code(raw[key], codings[key]) for key in texts}
+        for inner in (*keys, *more):
+            with problems.caught():
+                chosen[inner] = number(raw, inner, roles[inner])
+        problems.raise_if_any()
         chosen |= {inner: raw[inner].cast("string") for inner in words}
+        seen = {inner: column for inner, column in seen.items() if raw[inner].type().is_numeric()}
+        chosen |= {inner: raw[inner].cast("float64") for inner in seen}
         frame = to_frame(raw.select(**chosen))
     if not len(frame):
         raise InputError("The table of areas has no rows.")
     frame["records"] = 1
-    checks.check_codes(frame, list(texts), list(texts.values()), len(frame))
+    checks.check_codes(frame, list(texts), list(texts.values()), len(frame), problems)
+    problems.raise_if_any()
     joined = checks.joined([frame[key].astype(str) for key in texts])
     twice = joined[joined.duplicated()].unique()
     if len(twice):
@@ -85,7 +108,14 @@ def read_area_table(
     found = {
         name: tuple(frame[inner].astype(object).where(frame[inner].notna(), None)) for inner, name in words.items()
     }
-    return AreaTable(Labels(joined), values, found, origin.files, tuple(origin.notes))
+    others = {name: frame[inner].to_numpy(dtype=np.float64, na_value=np.nan) for inner, name in more.items()}
+    noted = (*origin.notes, *(note for note in notes if "no leading zeros" not in note), *cautions)
+    cells = {name: frame[inner].to_numpy(dtype=np.float64, na_value=np.nan) for inner, name in seen.items()}
+    reads = {
+        key: {name: cells[name] for name in roles[inner].inputs if name in cells}
+        for inner, key in keys.items() if key in inputs
+    }  # fmt: skip
+    return AreaTable(Labels(joined), values, found, others, reads, origin.files, noted)
 
 
 def rows_of(table: AreaTable, labels: Sequence[str], what: str) -> npt.NDArray[np.intp]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from fhjax.errors import InputError, first_few
+from fhjax.errors import InputError, Problems, first_few
 from fhjax.survey.delimited import not_numeric
 from fhjax.survey.workspace import to_frame
-
-_FLOAT_LIKE = re.compile(r"^\s*-?\d+\.0*\s*$")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,24 +72,26 @@ def check_records(
     names: dict[str, str],
     bounds: tuple[float, float] | None,
     replicates: Sequence[str] = (),
+    problems: Problems,
 ) -> Summary:
-    """Look at all records and refuse the first kind of bad input.
+    """Look at all records and add every kind of bad input to ``problems``.
 
     Args:
         table: Records with the columns ``parts`` (text, one for each area column), weight, y and, where given, stratum,
             psu, unit and rep_1, rep_2, ...
         area, names: What the user calls the area columns, and the other roles.
         bounds: Declared bounds of the outcome, or None when none were declared.
+        problems: Gathers blank codes; missing, infinite, negative or zero weights; missing strata, PSUs or units; no
+            observed outcome; outcomes outside the declared bounds.
 
     Raises:
-        InputError: No record; blank or float-like codes; missing, infinite, negative or zero weights; missing strata,
-            PSUs or units; no observed outcome; outcomes outside the declared bounds.
+        InputError: No record.
     """
     frame = by_area(table, parts, bounds)
     total = int(frame["records"].sum()) if len(frame) else 0
     if total == 0:
         raise InputError("There is no record: the file has no rows, or the filter dropped them all.")
-    check_codes(frame, parts, area, total)
+    check_codes(frame, parts, area, total, problems)
     labels = joined([frame[part].astype(str) for part in parts])
 
     def refuse(column: str, what: str, way_out: str) -> None:
@@ -102,7 +101,7 @@ def check_records(
             where = "area" if bad.sum() == 1 else f"{int(bad.sum()):,} areas:"
             verb = "has" if count == 1 else "have"
             listed = first_few(list(labels[bad]))
-            raise InputError(f"{count:,} of {total:,} records {verb} {what}, in {where} {listed}. {way_out}")
+            problems.add(f"{count:,} of {total:,} records {verb} {what}, in {where} {listed}. {way_out}")
 
     weight = names["weight"]
     drop = f"Correct them, or drop the records with a filter (where={weight + ' > 0'!r})."
@@ -121,7 +120,7 @@ def check_records(
             refuse(f"{role}_missing", f"no {word} ({names[role]})", way)
     unseen = int(frame["outcome_missing"].sum())
     if unseen == total:
-        raise InputError(
+        problems.add(
             f"The outcome {names['y']!r} is missing in all {total:,} records, so nothing can be estimated. "
             "Check the column, or the columns its expression reads."
         )
@@ -146,58 +145,23 @@ def _zero_throughout(table: Any, parts: Sequence[str], frame: Any, replicates: i
     return merged
 
 
-def check_codes(frame: Any, parts: Sequence[str], area: Sequence[str], total: int) -> None:
+def check_codes(frame: Any, parts: Sequence[str], area: Sequence[str], total: int, problems: Problems) -> None:
+    """Blank area codes, and codes that hold the sign which joins several area columns."""
     for part, name in zip(parts, area, strict=True):
         codes = frame[part]
         blank = codes.isna() | (codes.astype("string").fillna("").str.strip() == "")
         if blank.any():
             count = int(frame.loc[blank, "records"].sum())
             verb = "has" if count == 1 else "have"
-            raise InputError(
+            problems.add(
                 f"{count:,} of {total:,} records {verb} no area code ({name}). Every record belongs to an area; a "
                 f"filter (where={name + ' IS NOT NULL'!r}, or trim({name}) <> '' for blanks) drops those without."
             )
-        refuse_float_like(codes, frame["records"], name, "area")
-        if len(parts) > 1 and (bars := codes[codes.str.contains("|", regex=False)]).size:
-            raise InputError(
+        if len(parts) > 1 and (bars := codes[codes.str.contains("|", regex=False).fillna(False)]).size:
+            problems.add(
                 f"{bars.nunique()} codes of the area column {name!r} contain '|', which joins the codes of several "
                 f"area columns: {first_few(sorted(set(bars)))}. Replace it with an expression such as "
                 f"replace({name}, '|', '/')."
-            )
-
-
-def refuse_float_like(codes: Any, records: Any, name: str, role: str) -> None:
-    """Codes such as ``532079.0``: a reader once took them for numbers, and leading zeros may be gone too."""
-    bad = codes.astype("string").str.match(_FLOAT_LIKE).fillna(False)
-    if bad.any():
-        found = sorted(set(codes[bad]))
-        raise InputError(
-            f"{len(found):,} {role} codes in {name!r} ({int(records[bad].sum()):,} records) look like numbers with a "
-            f"decimal point: {first_few(found)}. Some program took the codes for numbers. Read them from the original "
-            f"file, or use the expression CAST(CAST({name} AS DOUBLE) AS BIGINT) if no leading zeros are lost."
-        )
-
-
-def check_strata(table: Any, name: str) -> None:
-    """Refuse float-like codes of strata."""
-    frame = to_frame(table.group_by("stratum").aggregate(records=table.count()))
-    refuse_float_like(frame["stratum"], frame["records"], name, "stratum")
-
-
-def check_whole(table: Any, columns: dict[str, tuple[str, str]]) -> None:
-    """Codes stored as floating point must be whole numbers. ``columns`` maps column -> (role, name) in words."""
-    if not columns:
-        return
-    counts = {f"n{i}": (table[name] != table[name].floor()).sum() for i, name in enumerate(columns)}
-    row = to_frame(table.aggregate(**counts)).iloc[0]
-    for i, (name, (role, shown)) in enumerate(columns.items()):
-        count = 0 if pd.isna(row[f"n{i}"]) else int(row[f"n{i}"])
-        if count:
-            broken = table.filter(table[name] != table[name].floor())
-            examples = to_frame(broken.select(name).distinct().limit(5))[name]
-            raise InputError(
-                f"The {role} column {shown!r} holds {count:,} numbers that are not whole, for example "
-                f"{first_few(examples)}. Codes must be text or whole numbers."
             )
 
 

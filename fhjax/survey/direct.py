@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError, complain
+from ..errors import DataWarning, InputError, complain
 from ..records import AreaSums, DirectEstimates, FloatArray, Labels
 from .generalised import generalised_variance
 from .read import Survey
 from .sums import area_sums
-from .variance import Replicates, Taylor, choose_method, design_variance
+from .variance import Replicates, Taylor, choose_method, design_variance, method_sentence
 
 ZeroVariance = Literal["error", "exclude", "gvf", "keep"]
 
@@ -63,7 +65,7 @@ def direct_estimates(
     Example:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area="race", weight="weight",
-        ...                            outcome="high_cholesterol", strata="stratum", psu="psu")
+        ...                            outcome="high_cholesterol = 1", strata="stratum", psu="psu")
         >>> fhjax.direct_estimates(survey).y.shape
         (4,)
     """
@@ -85,6 +87,9 @@ def direct_estimates(
     y = sums.weighted_outcome_sum / denominator
     design = design_variance(sums, method, estimate=y, population=sizes)
 
+    forgotten = _no_design(sums, method)
+    for sentence in forgotten:
+        warnings.warn(sentence, DataWarning, stacklevel=2)
     n = sums.num_records
     reasons = _reasons(sums, design.undefined)
     kept = np.array([reason is None for reason in reasons])
@@ -136,14 +141,61 @@ def direct_estimates(
         excluded=excluded,
         num_missing=sums.num_missing[kept],
         outcome_range=sums.outcome_range,
+        outcome_bounds=(sums.outcome_lower, sums.outcome_upper),
+        outcome=sums.outcome,
+        sources=sums.sources,
+        cautions=(*sums.cautions, *forgotten),
         privacy_unit=sums.privacy_unit,
         estimator=estimator,
-        variance_method=method.sentence + gvf,
+        variance_method=method_sentence(sums, method) + gvf,
         variance_source=variance_source,
         num_filtered=sums.num_filtered,
         subject=sums.subject,
         design=(*sums.design, *design.doubts),
     )
+
+
+def equal_weight_estimates(
+    survey: Survey, direct: DirectEstimates, *, variance: Replicates | Taylor | None = None
+) -> DirectEstimates | None:
+    """The direct estimates that the same records would give if all had the same weight.
+
+    Args:
+        survey: the open survey behind ``direct``.
+        direct: its direct estimates.
+        variance: the variance method of ``direct``.
+
+    Returns:
+        Estimates of the areas of ``direct``, with design variances estimated anew: every positive weight becomes 1 and
+        every replicate weight its multiple of the weight. None where they do not exist for the same areas. For
+        comparison only: it is not an estimate that anybody publishes.
+    """
+    table = survey.table
+    safe = (table.weight > 0.0).ifelse(table.weight, 1.0)
+    replicates = {name: table[name] / safe for name in table.columns if name.startswith("rep_")}
+    equal = table.mutate(**replicates, weight=(table.weight > 0.0).ifelse(1.0, 0.0))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what there is to say of the file was said of its own weights
+            found = direct_estimates(
+                dataclasses.replace(survey, table=equal, notes=(), cautions=()), variance=variance, zero_variance="keep"
+            )
+    except InputError:
+        return None
+    place = {label: i for i, label in enumerate(found.labels)}
+    if any(label not in place for label in direct.labels):
+        return None
+    rows = np.array([place[label] for label in direct.labels])
+    return dataclasses.replace(
+        found,
+        labels=direct.labels,
+        **{
+            name: None if getattr(found, name) is None else getattr(found, name)[rows]
+            for name in ("y", "sampling_variance", "sensitivity", "num_records", "weight_sum", "max_unit_weight",
+                         "max_unit_records", "kish_n_eff", "design_effect", "degrees_of_freedom", "num_missing")
+        },
+        flags={name: flag[rows] for name, flag in found.flags.items()},
+    )  # fmt: skip
 
 
 def few_cases(y: FloatArray, psi: FloatArray, lower: float, upper: float) -> npt.NDArray[np.bool_]:
@@ -154,6 +206,17 @@ def few_cases(y: FloatArray, psi: FloatArray, lower: float, upper: float) -> npt
     """
     nearest = np.minimum(y - lower, upper - y)
     return (nearest > 0.0) & (FEW_CASES * psi > nearest**2)
+
+
+def _no_design(sums: AreaSums, method: Replicates | Taylor) -> tuple[str, ...]:
+    """What to say where nobody named a design: the variances are those of independent records."""
+    strata = sums.strata
+    if isinstance(method, Replicates) or strata is None or not strata.psus_are_records or len(strata.strata) > 1:
+        return ()
+    return (
+        "No strata, PSUs or replicate weights were named: the design variances take records as their own PSUs, no strata. If "
+        "the sample was drawn in strata or clusters they are wrong, and rho goes with their inverse square.",
+    )
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

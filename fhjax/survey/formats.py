@@ -20,12 +20,24 @@ from fhjax.survey import labelled
 from fhjax.survey.delimited import MISSING_NOTE, DelimitedFile
 from fhjax.survey.example import example
 from fhjax.survey.labelled import LabelledFile
+from fhjax.survey.missing import MissingCodes, without_missing
 from fhjax.survey.workspace import SourceFile, Wanted, Workspace, fingerprint, literal
 
 _TEXT = (".csv", ".tsv", ".txt", ".tab", ".csv.gz", ".tsv.gz", ".txt.gz", ".tab.gz")
 _PARQUET = (".parquet", ".pq")
 _READABLE = (*_TEXT, *_PARQUET, *labelled.SUFFIXES)
 _ACCEPTED = "CSV or TSV (plain, .gz or .zip), Parquet, SAS (.xpt, .sas7bdat), Stata (.dta), SPSS (.sav, .zsav)"
+#: What to do with a file of another kind.
+_OTHERS = {
+    (".rds", ".rdata", ".rda"): "is an R file: in R, write it with arrow::write_parquet(x, 'survey.parquet')",
+    (".xlsx", ".xls", ".ods"): "is a spreadsheet: save the sheet as CSV",
+    (".dat", ".fwf", ".asc"): "may be fixed width: convert it with its layout, for example with pandas.read_fwf, to "
+    "Parquet or CSV (a delimited file of this name is read after renaming it to .csv)",
+    (".feather", ".arrow"): "is an Arrow file: pass pyarrow.feather.read_table(...), or write Parquet",
+    (".json", ".jsonl"): "is JSON: write it as CSV or Parquet",
+}
+#: Backends that lack functions this package needs: their columns are read into the engine inside.
+_READ_INTO_DUCKDB = ("sqlite", "mysql")
 
 
 class Source(Protocol):
@@ -35,7 +47,7 @@ class Source(Protocol):
     files: tuple[SourceFile, ...]
     notes: list[str]
 
-    def table(self, wanted: Sequence[Wanted]) -> ibis.Table: ...
+    def table(self, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table: ...
 
 
 class ParquetFile:
@@ -51,7 +63,9 @@ class ParquetFile:
             ) from error
         self.columns = tuple(row[0] for row in found)
 
-    def stage(self, wanted: Sequence[Wanted]) -> Path:
+        self.kinds = {row[0]: _broad(row[1]) for row in found}
+
+    def stage(self, wanted: Sequence[Wanted], codes: MissingCodes) -> Path:
         return self.path
 
 
@@ -75,8 +89,15 @@ class FileSource:
         self.columns = parts[0].columns
         if any(isinstance(part, DelimitedFile) for part in parts):
             self.notes.append(MISSING_NOTE)
+        else:
+            given = [f"--{name}" for name, value in options.items() if value is not None]
+            if isinstance(parts[0], LabelledFile) and "--encoding" in given:
+                given.remove("--encoding")
+            self.idle_options = tuple(given)
 
-    def table(self, wanted: Sequence[Wanted]) -> ibis.Table:
+    idle_options: tuple[str, ...] = ()  # options for text that these files have no use for
+
+    def table(self, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
         for part in self._parts[1:]:
             missing = [item.column for item in wanted if item.column not in part.columns]
             if missing:
@@ -89,13 +110,17 @@ class FileSource:
             labels = {item.column for item in wanted} & set(getattr(part, "labelled_columns", ()))
             if labels:
                 self.notes.append(f"Value labels were not used, only the codes: {first_few(sorted(labels))}.")
-        staged = [part.stage(wanted) for part in self._parts]
+        _refuse_mixed_types(self._parts, wanted)
+        staged = [part.stage(wanted, codes) for part in self._parts]
         text = any(isinstance(part, DelimitedFile) for part in self._parts)
         free = [item.column for item in wanted if item.kind == "free"] if text else []
-        return self._work.parquet(staged, free, self._decimal)
+        return _with_nulls(self._work.parquet(staged, free, self._decimal), wanted, codes)
 
     def _open(self, path: Path, shown: str, **options: Any) -> Iterator[DelimitedFile | LabelledFile | ParquetFile]:
         suffix = _suffix(path.name)
+        for suffixes, advice in _OTHERS.items():
+            if suffix in suffixes:
+                raise InputError(f"The file {shown} {advice}.")
         if suffix == ".zip":
             for member, extracted in self._unpack(path, shown):
                 yield from self._open(extracted, f"{shown} ({member})", **options)
@@ -154,7 +179,7 @@ class FrameSource:
         if twice:
             raise InputError(f"{len(twice)} column names occur more than once in the data frame: {first_few(twice)}.")
 
-    def table(self, wanted: Sequence[Wanted]) -> ibis.Table:
+    def table(self, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
         _refuse_twins(self.columns, wanted, "the data frame")
         names = [item.column for item in wanted]
         if isinstance(self._data, pd.DataFrame):
@@ -163,7 +188,7 @@ class FrameSource:
             )
         else:
             arrow = pa.table(self._data).select(names)
-        return Workspace().arrow(arrow)
+        return _with_nulls(Workspace().arrow(arrow), wanted, codes)
 
 
 class IbisSource:
@@ -175,8 +200,14 @@ class IbisSource:
         self.files: tuple[SourceFile, ...] = ()
         self.notes: list[str] = []
 
-    def table(self, wanted: Sequence[Wanted]) -> ibis.Table:
-        return self._table.select([item.column for item in wanted])
+    def table(self, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
+        _refuse_twins(self.columns, wanted, "the table")
+        table = self._table.select([item.column for item in wanted])
+        name = getattr(_backend(self._table), "name", "")
+        if name in _READ_INTO_DUCKDB:
+            self.notes.append(f"The columns were read from {name} into DuckDB, where the sums are made.")
+            table = Workspace().arrow(table.to_pyarrow())
+        return _with_nulls(table, wanted, codes)
 
 
 def open_source(
@@ -211,6 +242,53 @@ def open_source(
     return FileSource(paths, delimiter=delimiter, decimal=decimal, encoding=encoding)
 
 
+def _backend(table: ibis.Table) -> Any:
+    try:
+        return table.get_backend()
+    except Exception:  # a table without data of its own has none; Ibis then uses its default
+        return None
+
+
+def _broad(kind: object) -> str:
+    """Text, a number, or something else: what must be the same in all part files."""
+    name = str(kind).upper()
+    if name.startswith(("VARCHAR", "STRING", "TEXT", "LARGE_STRING")):
+        return "text"
+    if any(word in name for word in ("INT", "DOUBLE", "FLOAT", "DECIMAL")):
+        return "numbers"
+    return name.lower()
+
+
+def _refuse_mixed_types(parts: Sequence[DelimitedFile | LabelledFile | ParquetFile], wanted: Sequence[Wanted]) -> None:
+    """A column is text in one part file and numbers in another: 03 and 3 would become two areas."""
+    for item in wanted:
+        seen: dict[str, str] = {}
+        for part in parts:
+            kinds = getattr(part, "kinds", None)
+            if kinds is None and item.kind != "code":  # numbers of a text file are found by their looks
+                continue
+            seen.setdefault("text" if kinds is None else kinds[item.column], part.shown)
+        seen.pop("null", None)
+        if len(seen) > 1:
+            where = " and ".join(f"{kind} in {shown}" for kind, shown in seen.items())
+            raise InputError(
+                f"The {item.role} column {item.column!r} holds {where}. Give it one type in all part files"
+                + (", as text if the codes have leading zeros." if item.kind == "code" else ".")
+            )
+
+
+def _with_nulls(table: Any, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
+    """NaN and declared codes as null, so that no comparison takes them for a large number."""
+    changed = {}
+    for item in wanted:
+        column = table[item.column]
+        declared = codes.of(item.column, answer=item.answer)
+        # Weights are asked for NaN where they are checked, so that 80 columns are not rewritten here.
+        if declared or (item.kind == "free" and column.type().is_floating()):
+            changed[item.column] = without_missing(column, declared)
+    return table.mutate(**changed) if changed else table
+
+
 def _expand(entry: str) -> list[str]:
     if entry.startswith("example:") or Path(entry).exists() or not glob.has_magic(entry):
         return [entry]
@@ -232,7 +310,7 @@ def _existing(shown: str) -> Path:
 
 
 def _suffix(name: str) -> str:
-    name = name.lower()
+    name = name.lower().rstrip()  # CDC's own file names end in a blank
     return "".join(Path(name).suffixes[-2:]) if name.endswith(".gz") else Path(name).suffix
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pyreadstat
 
 from fhjax.errors import InputError
+from fhjax.survey.missing import MissingCodes
 from fhjax.survey.workspace import Wanted, Workspace
 
 _READERS = {
@@ -43,7 +44,13 @@ class LabelledFile:
         """Columns with value labels, of which the codes are used."""
         return tuple(self._meta.variable_value_labels)
 
-    def stage(self, wanted: Sequence[Wanted]) -> Path:
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Text or numbers, by column."""
+        types = self._meta.readstat_variable_types
+        return {name: "text" if types[name] == "string" else "numbers" for name in self.columns}
+
+    def stage(self, wanted: Sequence[Wanted], codes: MissingCodes) -> Path:
         """The wanted columns as a temporary Parquet file."""
         names = [item.column for item in wanted]
         schema = pa.schema([(name, self._arrow_type(name)) for name in names])

@@ -16,9 +16,11 @@ from sqlglot.errors import SqlglotError
 
 from fhjax.errors import InputError, first_few
 
-_RANGE = re.compile(r"^(?P<stem>.*?)(?P<first>\d+)\s*(?:\.\.\.?|-|:)\s*(?P<stem2>.*?)(?P<last>\d+)$")
+_RANGE = re.compile(
+    r"^(?P<stem>.*?)(?P<first>\d+)(?P<tail>[^\d.:-]*)\s*(?:\.\.\.?|-|:)\s*(?P<stem2>.*?)(?P<last>\d+)(?P<tail2>[^\d]*)$"
+)
 # What the regular expressions of other packages write where this one takes a star.
-_STAR = re.compile(r"(\*|\[0-9\][+*]|\\d[+*])\$?$")
+_STAR = re.compile(r"(\*|\[0-9\][+*]|\\d[+*])(?P<tail>[^*\\\[\]]*?)\$?$")
 
 
 def near_names(name: str, columns: Iterable[str], limit: int = 3) -> list[str]:
@@ -80,6 +82,20 @@ class Role:
     sql: str  # DuckDB SQL with every column quoted and spelled as in the data
     inputs: tuple[str, ...]  # columns it reads
     notes: tuple[str, ...] = ()
+    # SQL of what it reads (columns, casts that may fail) without which the expression could still give a value, though
+    # it does not test whether that is missing.
+    unguarded: tuple[str, ...] = ()
+    # What its values lie between whatever the data are: (0, 1) of a comparison, the least and the largest literal of a
+    # CASE. None when only the data could tell.
+    static_bounds: tuple[float, float] | None = None
+
+    @property
+    def guarded_sql(self) -> str:
+        """The expression, missing wherever a column it reads without testing is missing."""
+        if not self.unguarded:
+            return self.sql
+        absent = " OR ".join(f"{read} IS NULL" for read in self.unguarded)
+        return f"CASE WHEN {absent} THEN NULL ELSE ({self.sql}) END"
 
 
 def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
@@ -133,7 +149,65 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
         node.replace(exp.column(column, quoted=True))
     if not inputs:
         raise InputError(f"The {role} {text!r} names no column: it would be the same for every record.")
-    return Role(role, text, None, tree.sql(dialect="duckdb"), tuple(inputs), tuple(notes))
+    return Role(
+        role,
+        text,
+        None,
+        tree.sql(dialect="duckdb"),
+        tuple(inputs),
+        tuple(notes),
+        unguarded=_unguarded(tree, tuple(inputs)),
+        static_bounds=_static_bounds(tree),
+    )
+
+
+#: Expressions that are missing where one of their inputs is: nothing needs to be guarded.
+_STRICT = (exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Neg, exp.Not, exp.Between, exp.EQ,
+           exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Cast, exp.DataType)  # fmt: skip
+#: Expressions that ask whether something is missing: the columns in them are the author's own business.
+_TESTS = (exp.Coalesce, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nvl2)
+
+
+def _unguarded(tree: exp.Expression, inputs: tuple[str, ...]) -> tuple[str, ...]:
+    """What the expression reads and neither passes on when it is missing nor tests for it."""
+    if all(isinstance(node, _STRICT) for node in tree.walk()):
+        return ()
+    tests = [*tree.find_all(*_TESTS), *(node for node in tree.find_all(exp.Is) if isinstance(node.expression, exp.Null))]
+    tested = {column.name for test in tests for column in test.find_all(exp.Column)}
+    reads = [_quoted(column) for column in inputs if column not in tested]
+    for cast in tree.find_all(exp.TryCast):
+        if not {column.name for column in cast.find_all(exp.Column)} & tested:
+            reads.append(cast.sql(dialect="duckdb"))
+    return tuple(dict.fromkeys(reads))
+
+
+def _static_bounds(tree: exp.Expression) -> tuple[float, float] | None:
+    """The least and largest value that an expression can have, read off its text alone."""
+    if isinstance(tree, (exp.Paren, exp.Cast, exp.TryCast)):
+        whole = not isinstance(tree, exp.Cast) or tree.to.is_type(*exp.DataType.NUMERIC_TYPES, "boolean")
+        return _static_bounds(tree.this) if whole else None
+    if isinstance(tree, exp.Neg):
+        inner = _static_bounds(tree.this)
+        return None if inner is None else (-inner[1], -inner[0])
+    if isinstance(tree, exp.Literal) and not tree.is_string:
+        return float(tree.this), float(tree.this)
+    if isinstance(tree, (exp.Predicate, exp.Boolean, exp.Not, exp.And, exp.Or, exp.In, exp.Between)) and not isinstance(
+        tree, (exp.Case, exp.If)
+    ):
+        return 0.0, 1.0
+    if isinstance(tree, exp.Coalesce):
+        branches = [tree.this, *tree.expressions]
+    elif isinstance(tree, exp.Case):
+        branches = [branch.args.get("true") for branch in tree.args.get("ifs", [])] + [tree.args.get("default")]
+    elif isinstance(tree, exp.If):
+        branches = [tree.args.get("true"), tree.args.get("false")]
+    else:
+        return None
+    found = [_static_bounds(branch) for branch in branches if branch is not None and not isinstance(branch, exp.Null)]
+    known = [bounds for bounds in found if bounds is not None]
+    if not known or len(known) < len(found):
+        return None
+    return min(low for low, _ in known), max(high for _, high in known)
 
 
 def _quoted(column: str) -> str:
@@ -154,8 +228,8 @@ def replicate_columns(
 
     Args:
         pattern: ``"PWGTP1..PWGTP80"`` (or ``"PWGTP1-PWGTP80"``), ``"pwgtp*"`` (the name followed by a number; the main
-            weight is never among them), ``"r1, r2, r3"`` or a list of names. The case given is tried first, then any
-            case.
+            weight is never among them), either with an ending after the number (``"PWGTP*_trimmed"``), ``"r1, r2, r3"``
+            or a list of names. The case given is tried first, then any case.
         columns: The columns of the data.
         weight: The main weight.
 
@@ -175,17 +249,18 @@ def replicate_columns(
     notes: list[str] = []
     star, span = _STAR.search(pattern), _RANGE.match(pattern)
     if star is not None:
-        stem = pattern[: star.start()].lstrip("^")
-        found = _run(stem, pattern, columns, weight)
-    elif span is not None and span["stem"].lower() == span["stem2"].lower():
-        stem, first, last = span["stem"], int(span["first"]), int(span["last"])
+        stem, tail = pattern[: star.start()].lstrip("^"), star["tail"]
+        found = _run(stem, tail, pattern, columns, weight)
+    elif (
+        span is not None
+        and span["stem"].lower() == span["stem2"].lower()
+        and span["tail"].lower() == span["tail2"].lower()
+    ):
+        stem, tail, first, last = span["stem"], span["tail"], int(span["first"]), int(span["last"])
         if last < first:
             raise InputError(f"The replicate weights {pattern!r} run backwards, from {first} to {last}.")
         width = len(span["first"]) if span["first"].startswith("0") else 0
-        found = _listed([f"{stem}{number:0{width}d}" for number in range(first, last + 1)], columns, weight)
-        more = len(_numbered(stem, columns, weight)) - len(found)
-        if more > 0:
-            notes.append(f"{more} more columns {stem}* lie outside the replicate weights {pattern} and were not used.")
+        found = _listed([f"{stem}{number:0{width}d}{tail}" for number in range(first, last + 1)], columns, weight)
     elif any(mark in pattern for mark in "*?[]\\"):
         raise InputError(
             f"The replicate weights {pattern!r} are not a pattern this understands. Write 'NAME*', 'NAME1..NAME80' or "
@@ -214,27 +289,46 @@ def _listed(names: Sequence[str], columns: Sequence[str], weight: str) -> tuple[
     return found
 
 
-def _numbered(stem: str, columns: Sequence[str], weight: str) -> list[tuple[int, str]]:
-    """(number, column) of the columns ``stem`` + number: in any case, or in the exact case where numbers repeat."""
-    any_case = sorted(
-        (int(column[len(stem) :]), column)
-        for column in columns
-        if column.lower().startswith(stem.lower()) and column[len(stem) :].isdecimal() and column != weight
-    )
+def _numbered(stem: str, columns: Sequence[str], weight: str, tail: str = "") -> list[tuple[int, str]]:
+    """(number, column) of the columns stem + number + tail: in any case, or in the exact case where numbers repeat."""
+
+    def middle(column: str) -> str:
+        fits = column.lower().startswith(stem.lower()) and column.lower().endswith(tail.lower())
+        return column[len(stem) : len(column) - len(tail)] if fits else ""
+
+    any_case = sorted((int(middle(name)), name) for name in columns if middle(name).isdecimal() and name != weight)
     if len({number for number, _ in any_case}) == len(any_case):
         return any_case
-    return [(number, column) for number, column in any_case if column.startswith(stem)]
+    return [(number, name) for number, name in any_case if name.startswith(stem) and name.endswith(tail)]
 
 
-def _run(stem: str, pattern: str, columns: Sequence[str], weight: str) -> tuple[str, ...]:
+def left_out(found: Sequence[str], columns: Sequence[str], weight: str) -> tuple[str, ...]:
+    """Columns that look like more replicates of the same set: the same name with other numbers."""
+    shapes = {_NUMBER.sub("#", name, count=1) for name in found if _NUMBER.search(name)}
+    if len(shapes) != 1:
+        return ()
+    used = set(found)
+    return tuple(
+        column
+        for column in columns
+        if column not in used and column != weight and _NUMBER.search(column)
+        and _NUMBER.sub("#", column, count=1) in shapes
+    )  # fmt: skip
+
+
+_NUMBER = re.compile(r"\d+(?=\D*$)")
+
+
+def _run(stem: str, tail: str, pattern: str, columns: Sequence[str], weight: str) -> tuple[str, ...]:
     """All columns of a stem, whose numbers must run without gap or repetition."""
-    numbered = _numbered(stem, columns, weight)
+    numbered = _numbered(stem, columns, weight, tail)
     if not numbered:
         near = near_names(stem, [column for column in columns if column != weight])
         hint = f" Near names: {first_few(near)}." if near else ""
+        ending = f" and {tail!r}" if tail else ""
         raise InputError(
-            f"No column fits the replicate weights {pattern!r}: a name that starts with {stem!r} and ends in a number, "
-            f"the main weight aside.{hint}"
+            f"No column fits the replicate weights {pattern!r}: a name that starts with {stem!r} and ends in a "
+            f"number{ending}, the main weight aside.{hint}"
         )
     numbers = [number for number, _ in numbered]
     twice = [column for number, column in numbered if numbers.count(number) > 1]
@@ -247,6 +341,7 @@ def _run(stem: str, pattern: str, columns: Sequence[str], weight: str) -> tuple[
     if gaps:
         raise InputError(
             f"The replicate weights {pattern!r} are not complete: {len(numbers)} columns up to number {numbers[-1]}, "
-            f"without {first_few(stem + str(gap) for gap in gaps)}. If that is meant, list them by name or as a range."
+            f"without {first_few(stem + str(gap) + tail for gap in gaps)}. If that is meant, list them by name or as a "
+            "range."
         )
     return tuple(column for _, column in numbered)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from ..entrance import refuse_masked, require_float64
 from ..errors import InputError, complain
 from ..records import AreaSums, Array, Labels, StratumSums
 from .stratum_sums import WHOLE_DESIGN
@@ -131,6 +132,9 @@ def area_sums_from_arrays(
         >>> area_sums_from_arrays([0, 0, 1], [1.0, 3.0, 2.0], [1.0, 0.0, 1.0], num_areas=2).weighted_outcome_sum
         array([1., 2.])
     """
+    require_float64()
+    for name, values in (("weight", weight), ("y", y), ("replicates", replicates)):
+        refuse_masked(values, name)
     area = np.asarray(area_index, dtype=np.int64)
     w, outcome = np.asarray(weight, dtype=np.float64), np.asarray(y, dtype=np.float64)
     width = len(str(max(num_areas - 1, 0)))

@@ -6,12 +6,13 @@ observed), because filters inside or before the aggregation cost up to fifteen t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import ibis
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from ..errors import InputError, complain
@@ -19,19 +20,27 @@ from ..records import AreaSums, FloatArray, Labels
 from .read import Survey
 from .stratum_sums import stratum_sums
 
+#: The mean of all replicate weights lies this close to the mean weight under every method.
+FACTOR_RATIO = (0.5, 2.0)
+#: Replicate weights with so few values, beside a weight with many, are factors.
+FEW_VALUES = 12
 #: Records looked at to tell replicate methods apart; the identity that is checked holds record by record.
 SPREAD_SAMPLE = 5_000
 
 Progress = Callable[[str], Any]
 
 
-def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress | None = None) -> AreaSums:
+def area_sums(
+    survey: Survey, *, taylor: bool | None = None, mergeable: bool = False, progress: Progress | None = None
+) -> AreaSums:
     """Sum a survey by area; only these sums leave the engine.
 
     Args:
         survey: table of records with named roles.
         taylor: also form the sums by area and stratum that Taylor linearisation needs. By default they are formed when
             the survey names strata or PSUs, or has no replicate weights.
+        mergeable: keep 64-bit digests of the ids of privacy units and PSUs, so that ``+`` can see whether two files
+            share any. They are derived from confidential ids: keep them inside.
         progress: called with a sentence before each pass over the records.
 
     Returns:
@@ -39,14 +48,15 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
         outcome included. ``+`` merges the sums of files with disjoint records.
 
     Raises:
-        InputError: an outcome outside the declared bounds, a privacy unit with records in two areas, no records.
+        InputError: an outcome outside the declared bounds, a privacy unit with records in two areas, no records,
+            replicate columns whose sums are far from the weight's.
 
     Neighbours: the largest unit weight is that of the privacy unit, the record or the column named as ``unit``.
 
     Example:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area="race", weight="weight",
-        ...                            outcome="high_cholesterol", strata="stratum", psu="psu")
+        ...                            outcome="high_cholesterol = 1", strata="stratum", psu="psu")
         >>> fhjax.area_sums(survey).labels
         Labels(4 areas)
     """
@@ -69,7 +79,8 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
         sums["weighted_square_sum"] = _square_sums(table, centres, sums["labels"])
     if replicates:
         tell("Comparing the replicate weights with the weights.")
-        sums["replicate_deviations"] = _replicate_deviations(table, replicates)
+        sums["replicate_deviations"], values, few = _replicate_deviations(table, replicates)
+        _refuse_factors(sums, values, few, survey.roles.replicates or replicates)
     if "unit" in table.columns:
         tell("Summing weights by privacy unit.")
         sums |= _largest_units(table, sums["labels"], survey.roles.unit or "unit")
@@ -84,7 +95,28 @@ def area_sums(survey: Survey, *, taylor: bool | None = None, progress: Progress 
         num_filtered=int(survey.num_filtered),
         subject=_subject(survey),
         design=tuple(survey.notes),
+        cautions=tuple(survey.cautions),
+        outcome=survey.roles.outcome,
+        sources=tuple(file.sha256 for file in survey.files),
+        id_digests=_id_digests(table) if mergeable else None,
     )
+
+
+def _id_digests(table: Any) -> dict[str, np.ndarray]:
+    """Sorted 64-bit digests of the ids of privacy units and of PSUs within strata; text and numbers alike as text."""
+    found = {}
+    if "unit" in table.columns:
+        ids = table.select(id=table.unit.cast("string")).distinct()
+        found["privacy unit"] = _digests(_fetch(ids)["id"])
+    if "psu" in table.columns:
+        psu = table.psu.cast("string")
+        key = table.stratum + "|" + psu if "stratum" in table.columns else psu
+        found["PSU"] = _digests(_fetch(table.select(id=key).distinct())["id"])
+    return found
+
+
+def _digests(ids: np.ndarray) -> np.ndarray:
+    return np.sort(pd.util.hash_array(ids.astype(object), categorize=False))
 
 
 def _subject(survey: Survey) -> str:
@@ -194,12 +226,31 @@ def _square_sums(table: Any, centres: Any, labels: Labels) -> FloatArray:
     return _in_label_order(labels, rows["area"], rows["squares"])
 
 
-def _replicate_deviations(table: Any, replicates: list[str]) -> FloatArray | None:
+def _replicate_deviations(table: Any, replicates: list[str]) -> tuple[FloatArray | None, int, int]:
+    """How far replicate weights lie from the weight, and how many values weight and first replicate have, in a sample."""
     sample = table.select("weight", *replicates).limit(SPREAD_SAMPLE)
     squares = {name: ((sample[name] - sample.weight) * (sample[name] - sample.weight)).sum() for name in replicates}
-    row = _fetch(sample.aggregate(base=(sample.weight * sample.weight).sum(), **squares))
+    counts = {"values": sample.weight.nunique(), "few": sample[replicates[0]].nunique()}
+    row = _fetch(sample.aggregate(base=(sample.weight * sample.weight).sum(), **squares, **counts))
     base = float(row["base"][0])
-    return np.array([float(row[name][0]) for name in replicates]) / base if base > 0.0 else None
+    deviations = np.array([float(row[name][0]) for name in replicates]) / base if base > 0.0 else None
+    return deviations, int(row["values"][0]), int(row["few"][0])
+
+
+def _refuse_factors(sums: dict[str, Any], weights: int, values: int, shown: Sequence[str]) -> None:
+    """Factors to multiply the weight by, taken for weights: their mean is far from the weight's, or they are few."""
+    total = float(sums["weight_sum"].sum())
+    ratio = float(sums["replicate_weight_sums"].sum(axis=0).mean()) / total if total > 0.0 else 1.0
+    far = not FACTOR_RATIO[0] <= ratio <= FACTOR_RATIO[1]
+    if far or (values <= FEW_VALUES and weights > 4 * FEW_VALUES):
+        why = (
+            f"their mean is {ratio:.3g} times the mean weight" if far else
+            f"they have {values} different values where the weight has {weights:,}"
+        )  # fmt: skip
+        raise InputError(
+            f"The replicate columns {shown[0]} to {shown[-1]} do not look like weights: {why}. If they are factors by "
+            "which the weight is multiplied, pass replicate_factors=True; otherwise check the pattern, or rescale them."
+        )
 
 
 def _largest_units(table: Any, labels: Labels, column: str) -> dict[str, Any]:

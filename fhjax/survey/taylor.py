@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import InputError, complain
 from ..records import AreaSums, FloatArray, StratumSums
+from .stratum_sums import WHOLE_DESIGN
 
 SinglePsu = Literal["error", "certainty", "center", "remove"]
 
@@ -36,16 +37,20 @@ class Taylor:
         if self.single_psu not in ("error", "certainty", "center", "remove"):
             raise InputError(f"single_psu must be 'error', 'certainty', 'center' or 'remove', not {self.single_psu!r}.")
 
-    @property
-    def sentence(self) -> str:
-        """How the report names the method."""
+    def sentence(self, strata: StratumSums | None) -> str:
+        """How the report names the method for the design that was read: never a stratum or PSU that nobody named."""
         policy = {
             "error": "",
             "certainty": "; strata with one PSU counted as taken with certainty",
             "center": "; strata with one PSU centred on the mean of all PSUs",
             "remove": "; strata with one PSU left out",
         }[self.single_psu]
-        return f"Taylor linearisation, with-replacement PSUs within strata{policy}"
+        if strata is None:
+            return "Taylor linearisation"
+        stratified, clustered = tuple(strata.strata) != (WHOLE_DESIGN,), not strata.psus_are_records
+        psus = "with-replacement PSUs" if clustered else "records as their own PSUs"
+        design = f"{psus} within strata{policy}" if stratified else f"{psus}, no strata"
+        return f"Taylor linearisation, {design}"
 
 
 def taylor_variance(
@@ -102,7 +107,7 @@ def taylor_variance(
 
 def _refuse_single(strata: StratumSums, single: np.ndarray) -> None:
     names = [strata.strata[h] for h in np.unique(strata.stratum[single])]
-    if strata.strata == ("",):
+    if strata.strata == (WHOLE_DESIGN,):
         raise InputError("The design has a single PSU: it gives no design variance.")
     raise complain(
         "have a single PSU, which gives no variance",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,11 @@ import pyarrow as pa
 
 from fhjax.errors import InputError
 from fhjax.records import TrimmingPlan
+from fhjax.files import refuse_same, staged_file
 from fhjax.survey import checks
+from fhjax.survey.codes import Coding, code
 from fhjax.survey.formats import open_source
+from fhjax.survey.missing import MissingCodes
 from fhjax.survey.read import Survey, evaluate, number, wanted_columns
 from fhjax.survey.roles import Role, as_names, parse_role, replicate_columns
 from fhjax.survey.workspace import Wanted
@@ -36,9 +38,10 @@ def write_trimmed_weights(
     area: str | Sequence[str],
     weight: str,
     outcome: str,
-    where: str | None = None,
+    where: str | Sequence[str] | None = None,
     unit: str | None = None,
     replicates: str | Sequence[str] | None = None,
+    replicate_factors: bool = False,
     delimiter: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -57,11 +60,14 @@ def write_trimmed_weights(
     another order.
 
     Raises:
-        InputError: a column of the source already has one of the new names.
+        InputError: a column of the source already has one of the new names, or ``out`` is a file that is read.
     """
+    refuse_same([file.path for file in survey.files], [out])
     origin = open_source(source, delimiter=delimiter, decimal=decimal, encoding=encoding)
     texts = {f"area_{i}": name for i, name in enumerate(as_names(area), 1)} | {"weight": weight, "y": outcome}
-    texts |= {key: text for key, text in (("unit", unit), ("where", where)) if text is not None}
+    texts |= {"unit": unit} if unit is not None else {}
+    conditions = [f"where_{i}" for i, _ in enumerate(as_names(where), 1)]
+    texts |= dict(zip(conditions, as_names(where), strict=True))
     parsed = {key: parse_role(text, origin.columns, key.split("_")[0]) for key, text in texts.items()}
     reps: tuple[str, ...] = ()
     if replicates:
@@ -72,20 +78,23 @@ def write_trimmed_weights(
     if taken:
         raise InputError(f"The source already has the column {taken[0]!r}: was it trimmed before? Rename it.")
 
-    table: Any = _with_roles(_WholeSource(origin), parsed)
+    table: Any = _with_roles(_WholeSource(origin), parsed, survey.missing)
     areas = [key for key in parsed if key.startswith("area_")]
     prefix = "fhjax_role_"
-    label = checks.joined([table[prefix + key].cast("string") for key in areas])
+    # The codes as the survey reads them: 101.0 of a floating-point column is area 101 here too.
+    label = checks.joined([code(table[prefix + key], survey.codings.get(key, Coding())) for key in areas])
     y: Any = number(table, prefix + "y", parsed["y"])
     if table[prefix + "y"].type().is_floating():
         y = ibis.ifelse(y.isnan(), ibis.null("float64"), y)
     w = number(table, prefix + "weight", parsed["weight"])
     kept = y.notnull()
-    if where is not None:
-        kept = kept & table[prefix + "where"].fill_null(False)
+    for condition in conditions:
+        kept = kept & table[prefix + condition].fill_null(False)
     table = table.mutate(fhjax_label=label, fhjax_w=w, fhjax_kept=kept)
     if unit is not None:
-        counted = table.fhjax_kept.ifelse(table.fhjax_w, 0.0).sum().over(ibis.window(group_by=prefix + "unit"))
+        units = code(table[prefix + "unit"], survey.codings.get("unit", Coding()), keep_integers=True)
+        table = table.mutate(fhjax_unit=units)
+        counted = table.fhjax_kept.ifelse(table.fhjax_w, 0.0).sum().over(ibis.window(group_by="fhjax_unit"))
         table = table.mutate(fhjax_size=counted)
     else:
         table = table.mutate(fhjax_size=table.fhjax_w)
@@ -109,13 +118,12 @@ def write_trimmed_weights(
     columns |= {"in_universe": joined.in_universe, f"weight{SUFFIX}": joined.fhjax_w * joined.fhjax_factor}
     for i, name in enumerate(reps, 1):
         replicate = joined[f"{prefix}rep_{i}"].cast("float64")
+        if replicate_factors:
+            replicate = replicate * joined.fhjax_w
         columns[name + SUFFIX] = replicate * joined.fhjax_factor
-    path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    joined.select(**columns).to_parquet(path)
-    return path
+    with staged_file(out) as path:
+        joined.select(**columns).to_parquet(path)
+    return Path(out)
 
 
 class _WholeSource:
@@ -125,12 +133,13 @@ class _WholeSource:
         self.origin = origin
         self.columns = origin.columns
 
-    def table(self, wanted: Sequence[Wanted]) -> ibis.Table:
+    def table(self, wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
         named = {one.column for one in wanted}
-        return self.origin.table([*wanted, *(Wanted(name, "free", name) for name in self.columns if name not in named)])
+        others = [Wanted(name, "free", name) for name in self.columns if name not in named]
+        return self.origin.table([*wanted, *others], codes)
 
 
-def _with_roles(source: _WholeSource, parsed: dict[str, Role]) -> ibis.Table:
+def _with_roles(source: _WholeSource, parsed: dict[str, Role], codes: MissingCodes) -> ibis.Table:
     """All original columns and, beside them, the values of the roles under names that no user has."""
     whole = {f"column_{name}": Role(name, name, name, name, (name,)) for name in source.columns}
     roles = parsed | whole
@@ -139,11 +148,11 @@ def _with_roles(source: _WholeSource, parsed: dict[str, Role]) -> ibis.Table:
         columns = source.columns
 
         @staticmethod
-        def table(wanted: Sequence[Wanted]) -> ibis.Table:
+        def table(wanted: Sequence[Wanted], codes: MissingCodes) -> ibis.Table:
             del wanted
-            return source.table(wanted_columns(parsed))
+            return source.table(wanted_columns(parsed), codes)
 
-    values = evaluate(Both, roles)  # pyright: ignore[reportArgumentType]
+    values = evaluate(Both, roles, codes)  # pyright: ignore[reportArgumentType]
     return values.select(
         **{name: values[f"column_{name}"] for name in source.columns},
         **{f"fhjax_role_{key}": values[key] for key in parsed},

@@ -19,6 +19,7 @@ __all__ = [
     "Taylor",
     "choose_method",
     "design_variance",
+    "method_sentence",
     "replicate_variance",
     "taylor_variance",
 ]
@@ -48,6 +49,11 @@ def choose_method(sums: AreaSums, method: Replicates | Taylor | None) -> Replica
             "variance=Replicates('sdr') for the American Community Survey, or variance=Taylor() to leave them aside."
         )
     return Taylor() if method is None else method
+
+
+def method_sentence(sums: AreaSums, method: Replicates | Taylor) -> str:
+    """How the report names the method, as it was applied to these sums."""
+    return method.sentence if isinstance(method, Replicates) else method.sentence(sums.strata)
 
 
 def design_variance(

@@ -30,6 +30,7 @@ class Wanted:
     column: str
     kind: Kind
     role: str  # in words, for messages: "weight", "area", ...
+    answer: bool = False  # only the outcome or the filter reads it, so codes declared as missing for answers hold
 
 
 class Workspace:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.errors import InputError, Status, complain
+from fhjax.entrance import require_float64
+from fhjax.errors import InputError, NumericalError, Status, complain
 from fhjax.model.fit import area_data, fit, given
 from fhjax.privacy.guarantee import guarantees
 from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
@@ -68,6 +69,11 @@ def _lift(x: jax.Array, data: Problem, settings: Settings) -> jax.Array:
     return jnp.zeros_like(x) if lift is None else lift
 
 
+@partial(jax.jit, static_argnames="settings")
+def _trimmed(x: jax.Array, data: Problem, settings: Settings) -> tuple[TrimmedSums, jax.Array | None]:
+    return sums_at(x, data, settings)
+
+
 @partial(jax.jit, static_argnames="lifted")
 def _thresholds(tables: Tables, share: jax.Array, lifted: bool) -> jax.Array:
     return jnp.log(thresholds_for_shares(tables, share, lifted=lifted))
@@ -86,6 +92,8 @@ class TrimmingProblem:
     redistribution: str
     objective: str
     before: Evaluation
+    report_rule: VarianceRule | None  # estimated design variances, as the report has them; None: the sums hold none
+    report_method: str = "reml"  # how the report estimates the model variance
 
     @property
     def variances(self) -> str:
@@ -111,6 +119,7 @@ def trimming_problem(
     per_area_targets: bool = False,
 ) -> TrimmingProblem:
     """Arguments as in :func:`plan_trimming`."""
+    require_float64()
     _check(joint=(joint, JOINTS), mode=(mode, MODES), redistribution=(redistribution, REDISTRIBUTIONS),
            variances=(variances, ("frozen", "reestimated")), objective=(objective, OBJECTIVES))  # fmt: skip
     sums, X_used, emphasis_used, group_used = _usable(sums, X, emphasis, group)
@@ -128,6 +137,8 @@ def trimming_problem(
         raise InputError("Groups wider than areas go with a cap for each area (mode='area').")
     multiples = None if replicate_multiples is None else np.asarray(replicate_multiples, dtype=float)
     rule = variance_rule(sums, multiples=multiples, center=center, element_variance=element_variance)
+    estimable = multiples is not None or sums.cluster_squares is not None
+    report_rule = variance_rule(sums, multiples=multiples, center=center) if estimable else None
     tables = build_tables(sums)
     original, _ = _original(tables, rule)
     psi = np.asarray(original.sampling_variance)
@@ -164,7 +175,9 @@ def trimming_problem(
         group=None if group_used is None else jnp.asarray(group_used),
     )
     before = _at(_bounds(problem)[1], problem, settings)
-    return TrimmingProblem(sums.labels, sums, problem, settings, joint, mode, redistribution, objective, before)
+    return TrimmingProblem(
+        sums.labels, sums, problem, settings, joint, mode, redistribution, objective, before, report_rule, method
+    )
 
 
 def plan_trimming(
@@ -196,10 +209,11 @@ def plan_trimming(
         emphasis: (m,) importance of each area's MSE; None: all the same.
 
     Returns:
-        A :class:`~fhjax.records.TrimmingPlan`. ``certified`` is true only if rho, recomputed by a fresh fit to the
-        trimmed estimates, does not exceed the target. Where the target cannot be met, ``certified`` is false,
-        ``infeasible_areas`` names the areas, ``smallest_rho`` is what trimming was found to reach, and the caps are
-        those of least rho for these areas.
+        A :class:`~fhjax.records.TrimmingPlan`. ``certified`` is true only if ``rho_report``, recomputed from the trimmed
+        weights by the route of the report (estimates, design variances, a fresh fit), does not exceed the target. A plan
+        that meets it only with variances held or given has the status ``"frozen_only"`` and is not certified. Where the
+        target cannot be met, ``infeasible_areas`` names the areas, ``smallest_rho`` is what trimming was found to reach,
+        and the caps are those of least rho for these areas.
 
     Raises:
         InputError: options that contradict each other, a target that is not positive, areas without a variance.
@@ -327,6 +341,36 @@ def recomputed_rho(problem: TrimmingProblem, evaluation: Evaluation, *, frozen: 
     known = frozen or problem.settings.method == "given"
     fitted = given(data, problem.data.model_variance) if known else fit(data, method=problem.settings.method)
     result = guarantees(data, fitted, float(problem.data.outcome_range) * np.asarray(estimates.share))
+    return _terms(problem, result)
+
+
+def report_rho(problem: TrimmingProblem, log_threshold: jax.Array) -> FloatArray:
+    """(m,) every area's term of rho as a report or a release would state it for the trimmed weights: nothing held.
+
+    With a given model variance, the larger of the two routes: estimated anew as by the report, and given as to a release.
+    Infinite where the sums hold no design variance to estimate, or where the fit fails.
+    """
+    m = len(problem.labels)
+    if problem.report_rule is None:
+        return np.full(m, np.inf)
+    trimmed, _ = _trimmed(log_threshold, problem.data, settings=problem.settings)
+    estimates = trimmed_estimates(problem.data.tables, trimmed, problem.report_rule)
+    psi = np.asarray(estimates.sampling_variance)
+    if not np.all(np.isfinite(psi) & (psi > 0.0)):
+        return np.full(m, np.inf)
+    y = np.asarray(problem.data.centre) + np.asarray(estimates.shift)
+    data = area_data(y, psi, np.asarray(problem.data.X), labels=problem.labels, intercept=False)
+    try:
+        fits = [fit(data, method=problem.report_method)]
+    except NumericalError:
+        return np.full(m, np.inf)
+    if problem.settings.method == "given":
+        fits.append(given(data, problem.data.model_variance))
+    sensitivity = float(problem.data.outcome_range) * np.asarray(estimates.share)
+    return np.max([_terms(problem, guarantees(data, fitted, sensitivity)) for fitted in fits], axis=0)
+
+
+def _terms(problem: TrimmingProblem, result: Any) -> FloatArray:
     if problem.settings.joint == "independent":
         return np.asarray(result.joint_independent_terms)
     return np.asarray(result.per_area_rho if problem.settings.joint == "per_area" else result.own_area_rho)
@@ -342,10 +386,12 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
             found = _feasible_part(problem, found, least, target)
     x, evaluation = found.log_threshold[0], jax.tree.map(lambda leaf: leaf[0], found.evaluation)
     after = recomputed_rho(problem, evaluation, frozen=settings.frozen)
-    certified = bool(np.all(after <= target)) and not Status(int(evaluation.status)).failed
+    met = bool(np.all(after <= target)) and not Status(int(evaluation.status)).failed
+    reported = report_rho(problem, x)
+    status = "certified" if np.all(reported <= target) else "frozen_only" if met else "not_met"
     names: tuple[str, ...] = ()
     smallest = float(np.max(after))
-    if not certified:
+    if status == "not_met":
         source = np.asarray((least or found).evaluation.terms[0])
         names = tuple(problem.labels.where(source > target))
         smallest = float(min(np.max(source), smallest))
@@ -374,7 +420,8 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
         rho_after_frozen=float(np.max(after if settings.frozen else other)),
         rho_after_reestimated=float(np.max(other if settings.frozen else after)),
         smallest_rho=smallest,
-        certified=certified,
+        status=status,
+        rho_report=float(np.max(reported)),
         infeasible_areas=names,
         units=sizes.num_units.astype(np.int64),
         units_trimmed=count.astype(np.int64),
@@ -405,7 +452,7 @@ def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number:
         objective=problem.objective,
         outcome_range=float(sums.outcome_range),
         privacy_unit=sums.privacy_unit,
-        statements=statements(problem, certified, names, smallest, target),
+        statements=statements(problem, status, names, smallest, target, float(np.max(after)), float(np.max(reported))),
     )
 
 
@@ -429,7 +476,13 @@ def _scales(problem: TrimmingProblem, original: Any, trimmed: Any) -> FloatArray
 
 
 def statements(
-    problem: TrimmingProblem, certified: bool, names: tuple[str, ...], smallest: float, target: FloatArray
+    problem: TrimmingProblem,
+    status: str,
+    names: tuple[str, ...],
+    smallest: float,
+    target: FloatArray,
+    held: float,
+    reported: float,
 ) -> tuple[str, ...]:
     """What a reader must know beside the numbers."""
     sentences = []
@@ -452,14 +505,25 @@ def statements(
     sentences.append(
         f"The weights' total {kept}; calibration to other totals is undone by trimming and was not repeated."
     )
-    if not certified:
-        goal = f"{float(np.max(target)):.6g}"
+    goal = f"{float(np.max(target)):.6g}"
+    if status == "frozen_only":
+        sentences.append(held_only(goal, held, reported))
+    elif status == "not_met":
         which = f" {len(names):,} areas stand in the way." if names else ""
         sentences.append(
             f"The target rho {goal} is NOT met: the smallest rho that trimming was found to reach is "
             f"{smallest:.6g}.{which}"
         )
     return tuple(sentences)
+
+
+def held_only(goal: str, held: float, reported: float) -> str:
+    """The sentence of a plan that meets its target only with variances that nobody will use."""
+    return (
+        f"The target rho {goal} is NOT met by the release: rho is {held:.6g} only with the plan's own variances (held as "
+        f"before trimming, or given); by the route of the report, which estimates them anew from the trimmed weights, it is "
+        f"{reported:.6g}."
+    )
 
 
 def _usable(
