@@ -124,7 +124,7 @@ class Staging:
         """
         target = Path(place)
         if target.exists() and not target.is_dir():
-            raise InputError(f"The results need a folder, but {str(target)!r} is a file. Name another place (--out).")
+            raise InputError(f"The result needs a folder, but {str(target)!r} is a file. Name another place (--out).")
         refuse_same(self._inputs, [*(done for _, done in self._files), *(target / name for name in results)])
         for path in self._inputs:
             if any(same_file(path, old) for pattern in stale for old in target.glob(pattern)):

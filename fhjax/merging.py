@@ -98,15 +98,13 @@ def _merged_digests(one: AreaSums, two: AreaSums) -> dict[str, Any] | None:
     Raises:
         InputError: a unit or PSU is in both files, or the sums cannot tell.
     """
-    needed = {"privacy unit"} if one.privacy_unit != "record" else set()
-    if one.strata is not None and not one.strata.psus_are_records and two.strata is not None:
-        # PSUs are nested in strata: files that share no stratum share no PSU.
-        needed |= {"PSU"} if set(one.strata.strata) & set(two.strata.strata) else set()
-    for what in sorted(needed):
+    for what in ("privacy unit", "PSU"):
         ids = [None if part.id_digests is None else part.id_digests.get(what) for part in (one, two)]
         if ids[0] is None or ids[1] is None:
+            if what == "PSU" or one.privacy_unit == "record":  # a shared PSU is the caller's care; a shared unit is not
+                continue
             raise InputError(
-                f"The sums name a {what}, and nobody knows here whether one has records in both files: its weights would "
+                f"The sums name a {what} ({one.privacy_unit}), and nobody knows here whether one has records in both files: its weights would "
                 "count apart. Make both with area_sums(survey, mergeable=True), which keeps digests of the ids, or read "
                 "the files together as parts of one survey."
             )

@@ -128,8 +128,8 @@ class AreaSums:
     """Everything that leaves the data engine: sums by area. Nothing downstream sees a record.
 
     All numbers concern the universe (records with an observed outcome) unless said otherwise. ``+`` merges the sums of
-    two files with disjoint records. A household or PSU must not be split across them: sums that name one carry digests
-    of their ids (``area_sums(survey, mergeable=True)``), and without these they are not merged.
+    two files with disjoint records; a household or PSU must not be split across them. Sums that name a privacy unit are
+    merged only if both carry digests of its ids (``area_sums(survey, mergeable=True)``) and these are disjoint.
     """
 
     labels: Labels = static()  # (m,)

@@ -13,7 +13,7 @@ import fhjax
 from fhjax.cli.main import main
 
 EXAMPLE = [
-    "example:nhanes0910_cholesterol", "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol",
+    "example:nhanes0910_cholesterol", "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol = 1",
     "--strata", "stratum", "--psu", "psu", "--where", "age <> '0-19'",
 ]  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_python_gives_the_same_numbers(report: Path) -> None:
         fhjax.example("nhanes0910_cholesterol"),
         area=["race", "age", "sex"],
         weight="weight",
-        outcome="high_cholesterol",
+        outcome="high_cholesterol = 1",
         strata="stratum",
         psu="psu",
         where="age <> '0-19'",
@@ -130,7 +130,7 @@ def test_acs_2024_at_full_scale(shared: Path, tmp_path: Path) -> None:
     """3.42 million persons: the numbers of the independent plain-NumPy run."""
     out = tmp_path / "acs"
     assert main(["report", str(shared / "data" / "acs2024_us_persons.parquet"), "--area", "area", "--weight", "PWGTP",
-                 "--outcome", "poor", "--where", "poor IS NOT NULL", "--strata", "area", "--psu", "hh",
+                 "--outcome", "poor = 1", "--where", "poor IS NOT NULL", "--strata", "area", "--psu", "hh",
                  "--delta", "1e-7", "--out", str(out), "--quiet"]) == 0  # fmt: skip
     summary = json.loads((out / "summary.json").read_text())
     assert summary["num_areas"] == 1964

@@ -15,14 +15,14 @@ import pytest
 from fhjax.cli.main import main
 
 SDR = ("--replicate-method", "sdr")
-BRFSS = ("--weight", "LLCPWT", "--outcome", "scd", "--strata", "STSTR", "--where", "scd IS NOT NULL")
+BRFSS = ("--weight", "LLCPWT", "--outcome", "scd = 1", "--strata", "STSTR", "--where", "scd IS NOT NULL")
 SEATTLE = ("acs2016_seattle_rep80.csv.gz", "--weight", "PWGTP")
-RECS = ("recs2015_brr96.parquet", "--weight", "NWEIGHT", "--outcome", "ac", "--replicates", "BRRWT*",
+RECS = ("recs2015_brr96.parquet", "--weight", "NWEIGHT", "--outcome", "ac = 1", "--replicates", "BRRWT*",
         "--replicate-method", "fay", "--fay", "0.5")  # fmt: skip
 
 # name -> (options after `fhjax report`, file of expected estimates, its variance column, areas compared)
 REPORTS = {
-    "seattle": ((*SEATTLE, "--area", "area", "--outcome", "nilf", "--replicates", "pwgtp*", *SDR),
+    "seattle": ((*SEATTLE, "--area", "area", "--outcome", "nilf = 1", "--replicates", "pwgtp*", *SDR),
                 "acs2016_seattle_rep80.area.nilf.direct.csv", "var_rep", 5),
     "seattle by age": ((*SEATTLE, "--area", "area30", "--outcome", "ESR = 6", "--replicates", "PWGTP1..PWGTP80", *SDR),
                        "acs2016_seattle_rep80.area30.nilf.direct.csv", "var_rep", 30),
@@ -30,19 +30,19 @@ REPORTS = {
                                "--outcome", "TEN IN (3, 4)", "--where", "TEN IS NOT NULL AND WGTP > 0",
                                "--replicates", "wgtp*", *SDR),
                               "acs2015_wa_households_rep80.direct.csv", "var_rep", 8),
-    "oregon": (("acs0610_oregon_puma600_rep80.csv.gz", "--area", "area", "--weight", "WGTP", "--outcome", "foodstamps",
+    "oregon": (("acs0610_oregon_puma600_rep80.csv.gz", "--area", "area", "--weight", "WGTP", "--outcome", "foodstamps = 1",
                 "--replicates", "WGTP*", *SDR),
                "acs0610_oregon_puma600_rep80.direct.csv", "var_rep", 5),
     "energy": ((*RECS, "--area", "area"), "recs2015_brr96.area.ac.direct.csv", "var_rep", 10),
     "energy by place": ((*RECS, "--area", "area20"), "recs2015_brr96.area20.ac.direct.csv", "var_rep", 20),
-    "blood pressure": (("nhanes2_brr32.csv.gz", "--area", "area", "--weight", "finalwgt", "--outcome", "highbp",
+    "blood pressure": (("nhanes2_brr32.csv.gz", "--area", "area", "--weight", "finalwgt", "--outcome", "highbp = 1",
                         "--replicates", "brr_1..brr_32", "--replicate-method", "brr"),
                        "nhanes2_brr32.highbp.direct.csv", "var_rep", 24),
-    "diabetes": (("nhanes2_fay32.csv.gz", "--area", "area", "--weight", "finalwgt", "--outcome", "diabetes",
+    "diabetes": (("nhanes2_fay32.csv.gz", "--area", "area", "--weight", "finalwgt", "--outcome", "diabetes = 1",
                   "--replicates", "fay_*", "--replicate-method", "fay", "--fay", "0.3"),
                  "nhanes2_fay32.diabetes.direct.csv", "var_rep", 8),
     "cholesterol, zero kept": (("nhanes0910_cholesterol.csv.gz", "--area", "race,age,sex", "--weight", "weight",
-                                "--outcome", "high_cholesterol", "--strata", "stratum", "--psu", "psu",
+                                "--outcome", "high_cholesterol = 1", "--strata", "stratum", "--psu", "psu",
                                 "--zero-variance", "keep"),
                                "nhanes0910_cholesterol.direct.csv", "var", 32),
     "smoking strata": (("brfss2016_wa_scd.csv.gz", "--area", "stratum_geo", *BRFSS, "--single-psu", "certainty"),
@@ -50,11 +50,11 @@ REPORTS = {
     "substrata, zero excluded": (("brfss2016_wa_scd.csv.gz", "--area", "STSTR", *BRFSS, "--single-psu", "certainty",
                                   "--zero-variance", "exclude"),
                                  "brfss2016_wa_scd.STSTR.direct.csv", "var_psu", 79),
-    "washington poverty": (("acs2024_wa_poverty.csv.gz", "--area", "area", "--weight", "PWGTP", "--outcome", "poor",
+    "washington poverty": (("acs2024_wa_poverty.csv.gz", "--area", "area", "--weight", "PWGTP", "--outcome", "poor = 1",
                             "--strata", "area", "--psu", "SERIALNO"),
                            "acs2024_wa_poverty.direct.csv", "var_psu", 61),
     "simulated replicates": (("acs2024_wa_poverty_SIMREP80.parquet", "--area", "area", "--weight", "PWGTP",
-                              "--outcome", "poor", "--replicates", "PWGTP*", *SDR),
+                              "--outcome", "poor = 1", "--replicates", "PWGTP*", *SDR),
                              "acs2024_wa_poverty_SIMREP80.direct.csv", "var_rep", 61),
 }  # fmt: skip
 

@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = build_parser().parse_args(argv)
     with warnings.catch_warnings(), interruptible() as interrupt, open_pipes():
         warnings.showwarning = _show_warning
+        for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):
+            warnings.simplefilter("ignore", category)  # between libraries, not for the user of a command
         try:
             say_idle(args)
             return args.run(args)

@@ -152,7 +152,7 @@ def prepare(
         mask = np.asarray(data.mask)
         psi, X, delta = np.where(mask, psi, 1.0), np.where(mask[:, None], X, 0.0), np.where(mask, delta, 0.0)
     C = coefficients(psi, posterior.model_variance, X, beta_prior_precision=beta_prior_precision, labels=labels)
-    _check_same_model(C, X, posterior)
+    _check_same_model(C, X, posterior, data.mask)
     return C, jnp.asarray(delta), X
 
 
@@ -323,12 +323,20 @@ def checked_sensitivity(sensitivity: Any, labels: Labels | NumberedLabels) -> np
 SAME_MODEL = 1e-9
 
 
-def _check_same_model(C: Coefficients, X: Any, posterior: Posterior | FayHerriotFit) -> None:
+def _check_same_model(
+    C: Coefficients, X: Any, posterior: Posterior | FayHerriotFit, mask: Any = None
+) -> None:
     """The posterior must be of these data: shrinkage and posterior variance of every area, from its own numbers."""
     covariance = posterior.beta_covariance
     if covariance.shape != (X.shape[1],) * 2:
         raise InputError(f"The posterior has {covariance.shape[0]} coefficients and the data {X.shape[1]} covariates.")
     if isinstance(posterior, Posterior):
+        if mask is not None and posterior.shrinkage.shape == (int(np.sum(mask)),):
+            spread = np.zeros((2, len(mask)))  # a posterior of the areas alone, for rows that are padded
+            spread[:, np.asarray(mask)] = np.asarray(posterior.shrinkage), np.asarray(posterior.variance)
+            posterior = dataclasses.replace(
+                posterior, shrinkage=jnp.asarray(spread[0]), variance=jnp.asarray(spread[1])
+            )
         if posterior.shrinkage.shape != C.sampling_variance.shape:
             raise InputError(
                 f"The posterior has {posterior.shrinkage.shape[0]:,} areas and the data {C.sampling_variance.shape[0]:,}."

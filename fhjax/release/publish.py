@@ -168,13 +168,13 @@ def _decimals(decimals: int | None, bounds: tuple[float, float] | None, sd: Floa
     if decimals is None:
         extent = 1.0 if bounds is None else bounds[1] - bounds[0]
         chosen = min(max(0, math.ceil(-math.log10(extent * FINENESS) - 1e-9)), 15)
+        chosen = max(0, min(chosen, finest))  # a coarse lattice, asked for by steps, hides behind fewer digits
         if chosen > finest or 10.0**-chosen > 0.1 * sd.min():
             raise InputError(
-                f"{chosen} decimals, which the outcome's range suggests, "
-                + ("show the lattice of the noise" if chosen > finest else "are coarser than a tenth of the smallest "
-                   "posterior standard deviation")
-                + ". Say how many (decimals); the number is published with the draw, so do not fit it to the data."
-            )  # fmt: skip
+                f"{chosen} decimals, which the outcome's range suggests, are coarser than a tenth of the smallest posterior "
+                "standard deviation, or show the lattice. Say how many (decimals); the number is published with the draw, "
+                "so do not fit it to the data."
+            )
         return chosen
     if decimals > finest:
         raise InputError(

@@ -27,7 +27,7 @@ _DECIMAL_COMMA = re.compile(r"^\s*[-+]?[\d.]*,\d+\s*$")
 _THOUSANDS = re.compile(r"^\s*[-+]?\d{1,3}(,\d{3})+(\.\d*)?\s*$")
 _PIECE = 1 << 20
 MISSING_NOTE = (
-    "In the text file, empty fields and the words NA and NaN count as missing; in codes (areas, strata, PSUs, units) only "
+    "In the text file, empty fields and the words NaN and NA count as missing; in codes (areas, strata, PSUs, units) only "
     "empty fields do."
 )
 _NUMBERS_AS_NAMES = re.compile(r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")

@@ -118,9 +118,6 @@ class FileSource:
 
     def _open(self, path: Path, shown: str, **options: Any) -> Iterator[DelimitedFile | LabelledFile | ParquetFile]:
         suffix = _suffix(path.name)
-        for suffixes, advice in _OTHERS.items():
-            if suffix in suffixes:
-                raise InputError(f"The file {shown} {advice}.")
         if suffix == ".zip":
             for member, extracted in self._unpack(path, shown):
                 yield from self._open(extracted, f"{shown} ({member})", **options)
@@ -131,7 +128,8 @@ class FileSource:
         elif suffix in _TEXT:
             yield DelimitedFile(path, shown, self._work, **options)
         else:
-            raise InputError(f"The file {shown} has no ending that says what it is. Accepted are {_ACCEPTED}.")
+            advice = next((f" This one {text}." for endings, text in _OTHERS.items() if suffix in endings), "")
+            raise InputError(f"The file {shown} has no ending that says what it is. Accepted are {_ACCEPTED}.{advice}")
 
     def _unpack(self, path: Path, shown: str) -> Iterator[tuple[str, Path]]:
         """The data members of a zip file, unpacked to the temporary folder; all CSV members count as part files."""

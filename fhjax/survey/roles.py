@@ -261,6 +261,9 @@ def replicate_columns(
             raise InputError(f"The replicate weights {pattern!r} run backwards, from {first} to {last}.")
         width = len(span["first"]) if span["first"].startswith("0") else 0
         found = _listed([f"{stem}{number:0{width}d}{tail}" for number in range(first, last + 1)], columns, weight)
+        more = len(_numbered(stem, columns, weight, tail)) - len(found)
+        if more > 0:
+            notes.append(f"{more} more columns {stem}* lie outside the replicate weights {pattern} and were not used.")
     elif any(mark in pattern for mark in "*?[]\\"):
         raise InputError(
             f"The replicate weights {pattern!r} are not a pattern this understands. Write 'NAME*', 'NAME1..NAME80' or "

@@ -40,12 +40,12 @@ def test_no_verb_and_unknown_options_exit_with_2(capsys: pytest.CaptureFixture[s
     [
         (["--weight", "w"], ["--outcome", "--area-level"]),
         (["--weight", "w", "--outcome", "por"], ["por", "poor"]),
-        (["--weight", "w", "--outcome", "poor", "--replicates", "w*"], ["--replicate-method", "sdr"]),
-        (["--weight", "w", "--outcome", "poor", "--replicate-method", "sdr"], ["--replicates"]),
-        (["--weight", "w", "--outcome", "poor", "--estimator", "ht"], ["--population"]),
-        (["--weight", "w", "--outcome", "poor", "--population", "p.csv"], ["--estimator ht"]),
-        (["--weight", "w", "--outcome", "poor", "--x", "a"], ["--covariates"]),
-        (["--weight", "w", "--outcome", "poor", "--delta", "1.5"], ["delta", "1.5"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--replicates", "w*"], ["--replicate-method", "sdr"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--replicate-method", "sdr"], ["--replicates"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--estimator", "ht"], ["--population"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--population", "p.csv"], ["--estimator ht"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--x", "a"], ["--covariates"]),
+        (["--weight", "w", "--outcome", "poor = 1", "--delta", "1.5"], ["delta", "1.5"]),
     ],
 )
 def test_bad_input_exits_with_2_and_says_the_way_out(

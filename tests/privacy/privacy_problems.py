@@ -25,11 +25,13 @@ def records(psi, s2, X, P=None, **kwargs):
     scaled = X / np.sqrt(psi + s2)[:, None]
     A = np.linalg.pinv(scaled) @ np.linalg.pinv(scaled).T if P is None else np.linalg.inv(scaled.T @ scaled + P)
     zeros = jnp.zeros(len(psi))
+    B = np.where(psi + s2 > 0.0, psi / np.where(psi + s2 > 0.0, psi + s2, 1.0), 1.0)
+    variance = B * s2 + B**2 * np.einsum("ij,jk,ik->i", X, A, X)
     data = AreaData(y=zeros, sampling_variance=jnp.asarray(psi), X=jnp.asarray(X), **kwargs)
     posterior = Posterior(
         mean=zeros,
-        variance=zeros,
-        shrinkage=zeros,
+        variance=jnp.asarray(variance),
+        shrinkage=jnp.asarray(B),
         mse=None,
         model_variance=jnp.asarray(s2),
         beta=jnp.zeros(X.shape[1]),

@@ -14,9 +14,10 @@ from fhjax.records import AreaData, Posterior
 def posterior_stand_in(psi, s2, X, P=None):
     information = X.T @ (X / (psi + s2)[:, None])
     A = np.linalg.inv(information if P is None else information + P)
-    empty = jnp.zeros(len(psi))
+    B = psi / (psi + s2)
+    variance = B * s2 + B**2 * np.einsum("ij,jk,ik->i", X, A, X)
     return Posterior(
-        mean=empty, variance=empty, shrinkage=empty, mse=None, model_variance=jnp.asarray(s2),
+        mean=jnp.zeros(len(psi)), variance=jnp.asarray(variance), shrinkage=jnp.asarray(B), mse=None, model_variance=jnp.asarray(s2),
         beta=jnp.zeros(X.shape[1]), beta_covariance=jnp.asarray(A), X=jnp.asarray(X),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from fhjax.survey.example import example
 from fhjax.survey.formats import open_source
 from fhjax.survey.read import Survey, open_survey
 
-ROLES = {"area": "area", "weight": "w", "outcome": "y", "unit": "hh"}
+ROLES = {"area": "area", "weight": "w", "outcome": "y", "bounds": (0, 1), "unit": "hh"}
 
 
 @pytest.fixture(scope="module")
@@ -87,25 +87,25 @@ def test_windows_letters_must_be_declared(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("area;w;y\nDoña Ana;1;0\nAñasco – €;2;1\n", encoding="cp1252")
     with pytest.raises(InputError, match=r"not UTF-8 text.*encoding='cp1252'"):
-        open_survey(path, area="area", weight="w", outcome="y")
-    survey = open_survey(path, area="area", weight="w", outcome="y", encoding="cp1252")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
+    survey = open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1), encoding="cp1252")
     assert sorted(survey.table.area.to_pyarrow().to_pylist()) == ["Añasco – €", "Doña Ana"]
     packed = tmp_path / "s.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert open_survey(packed, area="area", weight="w", outcome="y", encoding="cp1252").num_records == 2
+    assert open_survey(packed, area="area", weight="w", outcome="y", bounds=(0, 1), encoding="cp1252").num_records == 2
     header = tmp_path / "h.csv"
     header.write_text("área,w,y\n1,1,0\n", encoding="cp1252")
     with pytest.raises(InputError, match="not UTF-8 text"):
-        open_survey(header, area="área", weight="w", outcome="y")
+        open_survey(header, area="área", weight="w", outcome="y", bounds=(0, 1))
     with pytest.raises(InputError, match="no encoding called 'klingon'"):
-        open_survey(header, area="área", weight="w", outcome="y", encoding="klingon")
+        open_survey(header, area="área", weight="w", outcome="y", bounds=(0, 1), encoding="klingon")
     with pytest.raises(InputError, match="is not utf-16 text"):
-        open_survey(header, area="área", weight="w", outcome="y", encoding="utf-16")
+        open_survey(header, area="área", weight="w", outcome="y", bounds=(0, 1), encoding="utf-16")
     wide = tmp_path / "u.csv"
     wide.write_text("area,w,y\nñ,1,0\n", encoding="utf-16")
     with pytest.raises(InputError, match="UTF-16"):
-        open_survey(wide, area="area", weight="w", outcome="y")
-    assert open_survey(wide, area="area", weight="w", outcome="y", encoding="utf-16").num_records == 1
+        open_survey(wide, area="area", weight="w", outcome="y", bounds=(0, 1))
+    assert open_survey(wide, area="area", weight="w", outcome="y", bounds=(0, 1), encoding="utf-16").num_records == 1
 
 
 def test_decimal_commas_must_be_declared(tmp_path: Path) -> None:
@@ -132,18 +132,18 @@ def test_thousands_commas_are_not_decimals(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"'w' is not numeric in 1 of 2 rows, for example '1,234'.*separates thousands"
     ):
-        open_survey(path, area="area", weight="w", outcome="y")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
 
 
 def test_text_where_a_weight_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("area,w,y\n1,heavy,0\n2,heavy,1\n")
     with pytest.raises(InputError, match=r"weight column 'w' is not numeric in 2 of 2 rows, for example 'heavy'"):
-        open_survey(path, area="area", weight="w", outcome="y")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
     path.write_text("area,w,y\n1,3,0\n2,.,1\n")
     with pytest.raises(InputError, match=r"is not numeric in 1 of 2 rows, for example '\.'.*TRY_CAST"):
-        open_survey(path, area="area", weight="w", outcome="y")
-    survey = open_survey(path, area="area", weight="TRY_CAST(w AS DOUBLE)", outcome="y", where="w <> '.'")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
+    survey = open_survey(path, area="area", weight="TRY_CAST(w AS DOUBLE)", outcome="y = 1", where="w <> '.'")
     assert (survey.num_records, survey.num_filtered) == (1, 1)
 
 
@@ -174,7 +174,7 @@ def test_a_ragged_line_is_an_error_not_a_skipped_row(tmp_path: Path, row: str) -
     path = tmp_path / "s.csv"
     path.write_text(f"area,w,y\n1,1,0\n{row}\n3,1,1\n")
     with pytest.raises(InputError, match=r"s\.csv cannot be read: .*Line: 3"):
-        open_survey(path, area="area", weight="w", outcome="y")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
 
 
 def test_part_files(frame, expected, tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_labelled_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.M
         ("s.sav", pyreadstat.write_sav),
     ):
         write(frame, str(tmp_path / name))
-        survey = open_survey(tmp_path / name, area="area", weight="w", outcome="y")
+        survey = open_survey(tmp_path / name, area="area", weight="w", outcome="y", bounds=(0, 1))
         assert survey.num_records == size
         assert survey.table.weight.sum().to_pyarrow().as_py() == size * (size + 1) / 2
         assert sorted(survey.table.area.to_pyarrow().unique().to_pylist()) == list("0123456")
@@ -259,7 +259,7 @@ def test_labelled_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.M
 def test_value_labels_are_not_used_and_said(tmp_path: Path) -> None:
     frame = pd.DataFrame({"area": [1.0, 2.0], "w": [1.0, 1.0], "y": [0.0, 1.0]})
     pyreadstat.write_sav(frame, str(tmp_path / "s.sav"), variable_value_labels={"area": {1.0: "North", 2.0: "South"}})
-    survey = open_survey(tmp_path / "s.sav", area="area", weight="w", outcome="y")
+    survey = open_survey(tmp_path / "s.sav", area="area", weight="w", outcome="y", bounds=(0, 1))
     assert sorted(survey.table.area.to_pyarrow().to_pylist()) == ["1", "2"]
     assert "Value labels were not used, only the codes: 'area'." in survey.notes
     assert "The area codes 'area' are stored as floating point; whole numbers are used." in survey.notes
@@ -301,15 +301,15 @@ def test_repeated_names_in_a_header(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("area,w,w,y\n1,1,2,0\n")
     with pytest.raises(InputError, match="2 columns are called 'w'"):
-        open_survey(path, area="area", weight="w", outcome="y")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
 
 
 def test_the_example() -> None:
     assert example("nhanes0910_cholesterol").is_file()
-    survey = open_survey("example:nhanes0910_cholesterol", area="sex", weight="weight", outcome="high_cholesterol")
+    survey = open_survey("example:nhanes0910_cholesterol", area="sex", weight="weight", outcome="high_cholesterol", bounds=(0, 1))
     assert survey.num_records == 8591
     with pytest.raises(InputError, match=r"no example 'iris'"):
-        open_survey("example:iris", area="sex", weight="weight", outcome="high_cholesterol")
+        open_survey("example:iris", area="sex", weight="weight", outcome="high_cholesterol", bounds=(0, 1))
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:

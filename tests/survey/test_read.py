@@ -30,6 +30,8 @@ def people(**columns) -> pd.DataFrame:
 
 def read(frame: pd.DataFrame | None = None, **options) -> Survey:
     roles = {"area": "area", "weight": "w", "outcome": "y", **options}
+    if roles["outcome"] == "y":
+        roles = {"bounds": (0, 1), **roles}  # a number needs bounds, also where this file has only 0 and 1
     return open_survey(people() if frame is None else frame, **roles)
 
 
@@ -78,8 +80,11 @@ def test_a_missing_input_makes_a_missing_outcome_never_a_zero() -> None:
     assert (below.binary, below.bounds, below.num_missing_outcome) == (True, (0.0, 1.0), 1)
     assert column(read(outcome="pov IN (50, 300)"), "y") == [1, 0, 0, None, 1, 0]
     assert column(read(outcome="NOT (pov IN (50, 300))"), "y") == [0, 1, 1, None, 0, 1]
-    either = read(outcome="pov < 100 OR area = '02'")  # true whatever the missing value is
-    assert column(either, "y") == [1, 1, 1, 1, 0, 0]
+    either = read(outcome="pov < 100 OR area = '02'")  # a column it reads is missing, whatever the value would do
+    assert column(either, "y") == [1, 1, 1, None, 0, 0]
+    assert any("In 1 records the outcome" in note for note in either.notes)
+    tested = read(outcome="coalesce(pov, 0) < 100 OR area = '02'")
+    assert column(tested, "y") == [1, 1, 1, 1, 0, 0]
 
 
 def test_nan_is_missing_wherever_it_hides() -> None:
@@ -93,13 +98,16 @@ def test_nan_is_missing_wherever_it_hides() -> None:
     survey = open_survey(as_nan, area="area", weight="w", outcome="pov", bounds=(0, 501))
     assert column(survey, "y")[3] is None
     with pytest.raises(InputError, match=r"1 of 6 records has a missing weight \(pov\), in area '02'"):
-        open_survey(as_nan, area="area", weight="pov", outcome="y")
+        open_survey(as_nan, area="area", weight="pov", outcome="y", bounds=(0, 1))
 
 
 def test_the_filter_drops_false_and_unknown_before_the_design() -> None:
     survey = read(where="pov < 400")
     assert (survey.num_records, survey.num_filtered) == (4, 2)
-    assert "The filter pov < 400 dropped 2 records before the design." in survey.notes
+    assert (
+        "The filter pov < 400 dropped 2 records before the design, 1 of them because a column that it reads is missing."
+        in survey.notes
+    )
     assert "where" not in survey.table.columns
     refuses("must be true or false", where="pov")
     refuses("no record", where="pov > 1e6")
@@ -114,7 +122,7 @@ def test_expressions_may_play_any_role() -> None:
 
 def test_bounds() -> None:
     refuses(
-        r"'pov' is not yes/no, so bounds=\(lo, hi\).*runs from 50 to 501, but the data's own extremes", outcome="pov"
+        r"'pov' is a number, so bounds=\(lo, hi\).*runs from 50 to 501, but the data's own extremes", outcome="pov"
     )
     refuses(r"2 of 6 records have an outcome \(pov\) outside the declared bounds 60 to 500, in 2 areas: '01', '03'\. "
             r"The outcomes run from 50 to 501", outcome="pov", bounds=(60, 500))  # fmt: skip
@@ -167,7 +175,7 @@ def test_exact_decimals_and_dates_are_handled(tmp_path: Path) -> None:
         "1.25::DECIMAL(9, 2) AS w, 1::DECIMAL(3, 0) AS y) "
         f"TO '{path}' (FORMAT parquet)"
     )
-    survey = open_survey(path, area=["area", "day"], weight="w", outcome="y")
+    survey = open_survey(path, area=["area", "day"], weight="w", outcome="y", bounds=(0, 1))
     assert survey.table.to_pyarrow().to_pylist() == [{"area": "53|2024-01-02", "weight": 1.25, "y": 1.0}]
 
 
@@ -187,8 +195,14 @@ def test_area_codes() -> None:
     refuses(r"3 of 6 records have no area code \(area\)\..*where='area IS NOT NULL'", blank)
     assert read(blank, where="trim(area) <> ''").num_filtered == 3
     floats = people(area=["532079.0", "532079.0", "532080.0", "53", "53", "53"])
+    survey = read(floats)  # as floating-point codes of a Parquet file are read
+    assert column(survey, "area") == ["532079", "532079", "532080", "53", "53", "53"]
+    assert any("written as 101.0 or 1e+05" in note for note in survey.notes)
+    assert column(read(people(area=["1e+05", "1e+05", "2", "2", "3", "3"])), "area")[0] == "100000"
     refuses(
-        r"2 area codes in 'area' \(3 records\) look like numbers with a decimal point: '532079.0', '532080.0'", floats
+        r"2 area codes in 'area' \(3 records\) look like numbers with a decimal point or an exponent: '532079.0', "
+        r"'532080.0', beside codes that are no such numbers: '053'",
+        people(area=["532079.0", "532079.0", "532080.0", "053", "053", "053"]),
     )
     assert column(read(people(area=[1.0, 1, 2, 2, 3, 3])), "area")[0] == "1"
     refuses(
@@ -205,7 +219,7 @@ def test_strata_psus_and_units() -> None:
     refuses(r"2 of 6 records have no stratum \(stratum\), in area '01'", blank, strata="stratum")
     refuses(r"1 of 6 records has no PSU \(psu\), in area '03'\..*where='psu IS NOT NULL'", blank, psu="psu")
     refuses(r"1 of 6 records has no privacy unit \(hh\)", people(hh=["a", "a", "a", "a", "a", ""]), unit="hh")
-    refuses(r"1 stratum codes in 'stratum' \(6 records\) look like numbers", people(stratum="12.0"), strata="stratum")
+    assert column(read(people(stratum="12.0"), strata="stratum"), "stratum")[0] == "12"
     refuses(r"strata column 'stratum' holds 6 numbers that are not whole", people(stratum=1.5), strata="stratum")
     assert column(read(people(stratum=119.0), strata="stratum"), "stratum")[0] == "119"
 
@@ -234,10 +248,10 @@ def test_expressions_that_fail() -> None:
 def test_not_a_number_in_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("area,w,y\n1,1,NaN\n1,1,0\n2,1,1\n")
-    assert column(open_survey(path, area="area", weight="w", outcome="y"), "y") == [None, 0, 1]
+    assert column(open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1)), "y") == [None, 0, 1]
     path.write_text("area,w,y\n1,1,inf\n1,1,0\n2,1,1\n")
     with pytest.raises(InputError, match="1 of 3 records has an infinite outcome"):
-        open_survey(path, area="area", weight="w", outcome="y")
+        open_survey(path, area="area", weight="w", outcome="y", bounds=(0, 1))
 
 
 def test_no_rows() -> None:
@@ -247,7 +261,7 @@ def test_no_rows() -> None:
 def test_errors_list_five_areas_and_count_the_rest() -> None:
     many = pd.DataFrame({"area": [f"{i:02d}" for i in range(12)], "w": -1.0, "y": 0})
     with pytest.raises(InputError) as caught:
-        open_survey(many, area="area", weight="w", outcome="y")
+        open_survey(many, area="area", weight="w", outcome="y", bounds=(0, 1))
     assert re.search(r"12 of 12 records .* in 12 areas: '00', '01', '02', '03', '04' and 7 more\.", str(caught.value))
 
 

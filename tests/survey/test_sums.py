@@ -20,9 +20,10 @@ from fhjax.survey.variance import Replicates, Taylor
 ROLES = {"area": "area", "weight": "w", "outcome": "y", "bounds": (-1e6, 1e6)}
 
 
-def agree(
-    one: AreaSums, two: AreaSums, *, relative=1e-12, skip=("design", "subject", "replicate_deviations", "privacy_unit")
-):
+TEXTS = ("design", "subject", "replicate_deviations", "privacy_unit", "cautions", "outcome", "sources", "id_digests")
+
+
+def agree(one: AreaSums, two: AreaSums, *, relative=1e-12, skip=TEXTS):
     """Every number of two sums, to rounding of the largest entry of its field; returns the fields compared."""
     assert one.labels == two.labels
     compared = 0

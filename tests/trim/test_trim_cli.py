@@ -17,7 +17,7 @@ from fhjax.trimming import trim
 SOURCE = "example:nhanes0910_cholesterol"
 ROLES = {"area": ["race", "age", "sex"], "outcome": "high_cholesterol", "where": "age <> '0-19'"}
 DESIGN = {"strata": "stratum", "psu": "psu"}
-COMMAND = ["trim", SOURCE, "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol",
+COMMAND = ["trim", SOURCE, "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol = 1",
            "--strata", "stratum", "--psu", "psu", "--where", "age <> '0-19'", "--quiet"]  # fmt: skip
 
 

@@ -121,7 +121,7 @@ def test_households_are_trimmed_by_their_weight_sum() -> None:
             "y": [1, 0, 1, 1, 0, 0, 1, 1, 0],
         }
     )
-    survey = fhjax.open_survey(data, area="area", weight="weight", outcome="y", psu="hh", unit="hh")
+    survey = fhjax.open_survey(data, area="area", weight="weight", outcome="y", bounds=(0, 1), psu="hh", unit="hh")
     sums = trimming_sums(survey)
     assert sums.size.tolist() == [2.0, 4.0, 8.0, 1.0, 4.0]
     assert sums.units.tolist() == [2, 1, 1, 1, 1]
