@@ -5,7 +5,7 @@ Survey file -> direct estimates -> Fay-Herriot fit -> posterior -> privacy guara
     import fhjax
 
     survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area=["race", "age", "sex"], weight="weight",
-                               outcome="high_cholesterol", strata="stratum", psu="psu", where="age <> '0-19'")
+                               outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")
     direct = fhjax.direct_estimates(survey)
     assessment = fhjax.assess(direct, delta=1e-5)
     fhjax.write_report(assessment, "nhanes-report")

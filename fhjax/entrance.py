@@ -19,7 +19,8 @@ def require_float64() -> None:
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise InputError(
-            "float64 is switched off in JAX (jax_enable_x64 is False), and single precision understates rho. Switch it on: "
+            "float64 is switched off in JAX (jax_enable_x64 is False), and single precision understates rho. "
+            "Switch it on: "
             "jax.config.update('jax_enable_x64', True)."
         )
 
@@ -33,13 +34,14 @@ def refuse_masked(values: Any, name: str) -> None:
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
         raise InputError(
-            f"{name} is a masked array with {count:,} masked values, and what lies under a mask is not data. Leave these "
+            f"{name} is a masked array with {count:,} masked values, and what lies under a mask is not data. "
+            "Leave these "
             "areas out, or fill them in."
         )
 
 
 def index_of(values: Any) -> tuple[str, ...] | None:
-    """The labels that a pandas Series or DataFrame carries; None for plain arrays and for rows that are only counted."""
+    """The labels that a pandas Series or DataFrame carries; None for plain arrays and for counted rows."""
     index = getattr(values, "index", None)
     if index is None or callable(index) or not hasattr(index, "is_unique"):
         return None
@@ -70,7 +72,9 @@ def in_order(values: Any, labels: Sequence[str] | None, name: str) -> Any:
     if missing or len(own) != len(wanted) or len(known) != len(own):
         raise InputError(
             f"{name} has other labels than the areas: {len(own):,} rows ({first_few(own[:3], len(own))}) for "
-            f"{len(wanted):,} areas" + (f", without {first_few(missing)}" if missing else "") + ". Give one row an area."
+            f"{len(wanted):,} areas"
+            + (f", without {first_few(missing)}" if missing else "")
+            + ". Give one row an area."
         )
     place = {label: i for i, label in enumerate(own)}
     return values.iloc[[place[label] for label in wanted]]

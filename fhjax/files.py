@@ -34,7 +34,7 @@ def same_file(one: PathLike, other: PathLike) -> bool:
 def expanded(paths: Iterable[PathLike]) -> list[str]:
     """The files that paths and patterns name; examples of the package are none of the user's."""
     found: list[str] = []
-    for path in map(os.fspath, paths):
+    for path in [os.fspath(path) for path in paths]:
         if path.startswith("example:"):
             continue
         fits = glob.glob(path, recursive=True) if glob.has_magic(path) and not os.path.exists(path) else []
@@ -62,7 +62,7 @@ def refuse_same(inputs: Iterable[PathLike], outputs: Sequence[PathLike]) -> None
 
 @contextlib.contextmanager
 def uninterrupted(*, forget: bool = False) -> Iterator[None]:
-    """Hold back Ctrl-C and SIGTERM until the block is through; ``forget``: it was the last thing to do, so drop them."""
+    """Hold back Ctrl-C and SIGTERM until the block is through; ``forget``: drop them, it was the last thing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -143,7 +143,9 @@ class Staging:
         if not parent.is_dir():
             raise InputError(f"{target} needs a folder, but {str(parent)!r} is a file. Name another place (--out).")
         if not os.access(parent, os.W_OK):
-            raise InputError(f"{target} cannot be written: no permission in {str(parent)!r}. Name another place (--out).")
+            raise InputError(
+                f"{target} cannot be written: no permission in {str(parent)!r}. Name another place (--out)."
+            )
         with uninterrupted():
             made = Path(tempfile.mkdtemp(prefix=".fhjax-", dir=parent))
             self._aside.append(made)

@@ -239,7 +239,8 @@ class TrimmingPlan:
     rho_after_frozen: float = static()  # with the variances held at their untrimmed values
     rho_after_reestimated: float = static()  # after a full refit of direct estimates, variances and model
     smallest_rho: float = static()  # the smallest that trimming was found to reach
-    # "certified": rho of the realised weights by the route of the report, everything re-estimated, is within the target;
+    # "certified": rho of the realised weights by the route of the report, everything re-estimated, is within the
+    # target;
     # "frozen_only": it is so only with the variances held; "not_met": not even then
     status: str = static()
     rho_report: float = static()  # of the realised weights, by the route of the report: a full refit
@@ -524,7 +525,8 @@ class Assessment:
     posterior: Posterior
     guarantees: Guarantees
     equal_weight_rho: Array | None  # (m,) per-area rho if all weights of an area were equal, variances held fixed
-    # (m,) the same with design variances and model estimated anew from equal weights; None where records are not at hand
+    # (m,) the same with design variances and model estimated anew from equal weights; None where records are not at
+    # hand
     equal_weight_refitted_rho: Array | None = None
     drivers: Drivers | None
     # eta -> (m,) relative change of per_area_rho when the model variance is multiplied by 1 + eta

@@ -80,7 +80,8 @@ def test_02_codes_are_no_margins_of_error(cases: Path, tmp_path: Path, capsys, f
 def test_03_bounds_are_declared(cases: Path, tmp_path: Path, capsys) -> None:
     y2023, y2024 = cases / "03/y2023.csv", cases / "03/y2024.csv"
     refused(["direct", y2023, *ROLES, "--outcome", "visits", "--out", tmp_path / "d.csv"], capsys, "--bounds LO HI")
-    refused(["direct", y2024, *ROLES, "--outcome", "visits", "--where", "visits < 2", "--out", tmp_path / "d.csv"], capsys,
+    refused(["direct", y2024, *ROLES, "--outcome", "visits", "--where", "visits < 2", "--out", tmp_path / "d.csv"],
+        capsys,
             "--bounds LO HI")  # fmt: skip
     direct(tmp_path, y2023, *ROLES, "--outcome", "visits", "--bounds", "0", "3")
     table = tmp_path / "direct-of-case.csv"
@@ -203,8 +204,12 @@ def test_13_namibia_is_an_area_in_every_verb(cases: Path, tmp_path: Path, capsys
     assert main(["fit", table, "--out", fit]) == 0
     guarantee = str(tmp_path / "g.csv")
     assert main(["guarantee", table, "--fit", fit, "--delta", "1e-6", "--out", guarantee]) == 0
-    assert main(["check", table, "--fit", fit, "--claim", guarantee, "--draws", "2000", "--level", "1e-6", "--quiet"]) == 0
-    assert main(["release", table, *KNOWN, "--draws", "60", "--out", draw, "--guarantee", str(tmp_path / "d.json")]) == 0
+    assert (
+        main(["check", table, "--fit", fit, "--claim", guarantee, "--draws", "2000", "--level", "1e-6", "--quiet"]) == 0
+    )
+    assert (
+        main(["release", table, *KNOWN, "--draws", "60", "--out", draw, "--guarantee", str(tmp_path / "d.json")]) == 0
+    )
     assert main(["audit", draw, "--area-level", table, "--model-variance", "0.001", "--level", "1e-6"]) == 0
     refused(["direct", cases / "13" / file, *ROLES, "--outcome", "pov < 100", "--na", "area=NA", "--out",
              tmp_path / "d.csv"], capsys, "no area code")  # fmt: skip
@@ -216,10 +221,13 @@ def test_13_areas_named_like_nothing(tmp_path: Path, name: str) -> None:
                           "sensitivity": 0.01})  # fmt: skip
     table, draws, guarantee = (str(tmp_path / file) for file in ("a.csv", "d.csv", "g.csv"))
     frame.to_csv(table, index=False)
-    assert main(["release", table, *KNOWN, "--draws", "60", "--out", draws, "--guarantee", str(tmp_path / "p.json")]) == 0
+    assert (
+        main(["release", table, *KNOWN, "--draws", "60", "--out", draws, "--guarantee", str(tmp_path / "p.json")]) == 0
+    )
     assert main(["audit", draws, "--area-level", table, "--model-variance", "0.001", "--level", "1e-6"]) == 0
     assert main(["guarantee", table, *KNOWN, "--out", guarantee]) == 0
-    assert main(["check", table, "--model-variance", "0.001", "--claim", guarantee, "--draws", "2000", "--level", "1e-6",
+    assert main(["check", table, "--model-variance", "0.001", "--claim", guarantee, "--draws", "2000", "--level",
+        "1e-6",
                  "--quiet"]) == 0  # fmt: skip
 
 
@@ -304,13 +312,16 @@ def test_16_draws_as_samplers_write_them(cases: Path, tmp_path: Path, file: str,
         (("--delta", "0"), ("delta must lie strictly between",)),
     ],
 )
-def test_17_a_release_is_refused_before_it_is_drawn(cases: Path, tmp_path: Path, capsys, monkeypatch, options, words) -> None:
+def test_17_a_release_is_refused_before_it_is_drawn(
+    cases: Path, tmp_path: Path, capsys, monkeypatch, options, words
+) -> None:
     import fhjax.release.publish as publish
 
     monkeypatch.setattr(publish, "noisy_integers", lambda *_: pytest.fail("drawn"))
     ledger = tmp_path / "ledger.jsonl"
     delta = () if "--delta" in options else ("--delta", "1e-6")
-    refused(["release", cases / "17/areas.csv", "--model-variance", "0.001", *delta, *options, "--ledger", ledger, "--out",
+    refused(["release", cases / "17/areas.csv", "--model-variance", "0.001", *delta, *options, "--ledger", ledger,
+        "--out",
              tmp_path / "r.csv", "--guarantee", tmp_path / "r.json"], capsys, *words)  # fmt: skip
     assert list(tmp_path.iterdir()) == []
 
@@ -360,12 +371,21 @@ def test_20_float_codes_are_trimmed_like_whole_numbers(cases: Path, tmp_path: Pa
         written = pd.read_parquet(out / "weights.parquet")
         assert (written["in_universe"] == written["y"].notna()).all()
         sums.append(np.sort(written["weight_trimmed"].to_numpy()))
-        assert (written["weight_trimmed"] < written["w"]).sum() == json.loads((out / "summary.json").read_text())["units_trimmed"]
+        assert (written["weight_trimmed"] < written["w"]).sum() == json.loads((out / "summary.json").read_text())[
+            "units_trimmed"
+        ]
     np.testing.assert_allclose(sums[0], sums[1], rtol=1e-12)
 
 
 def test_21_antithetic_draws_are_refuted(cases: Path, capsys) -> None:
-    argv = ["audit", str(cases / "21/anti.csv"), "--area-level", str(cases / "21/areas.csv"), "--model-variance", "0.001"]
+    argv = [
+        "audit",
+        str(cases / "21/anti.csv"),
+        "--area-level",
+        str(cases / "21/areas.csv"),
+        "--model-variance",
+        "0.001",
+    ]
     main(argv)
     own = [str(cases / "21/anti.csv"), "--area-level", str(cases / "21/areas.csv")]
     capsys.readouterr()
@@ -416,5 +436,7 @@ def test_10_the_survey_stays_as_it_is(cases: Path, tmp_path: Path, capsys) -> No
     before = survey.read_bytes()
     refused(["direct", survey, *ROLES, "--outcome", "pov < 100", "--out", survey], capsys, "would overwrite")
     (tmp_path / "link.csv").symlink_to(survey)
-    refused(["direct", survey, *ROLES, "--outcome", "pov < 100", "--out", tmp_path / "link.csv"], capsys, "would overwrite")
+    refused(
+        ["direct", survey, *ROLES, "--outcome", "pov < 100", "--out", tmp_path / "link.csv"], capsys, "would overwrite"
+    )
     assert survey.read_bytes() == before

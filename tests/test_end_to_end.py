@@ -13,7 +13,8 @@ import fhjax
 from fhjax.cli.main import main
 
 EXAMPLE = [
-    "example:nhanes0910_cholesterol", "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol = 1",
+    "example:nhanes0910_cholesterol", "--area", "race,age,sex", "--weight", "weight", "--outcome",
+        "high_cholesterol = 1",
     "--strata", "stratum", "--psu", "psu", "--where", "age <> '0-19'",
 ]  # fmt: skip
 

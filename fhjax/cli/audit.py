@@ -20,8 +20,10 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
         "draws",
         type=options.InFile,
         metavar="DRAWS",
-        help="CSV or Parquet: one row a draw and one column an area; one row an area, as `fhjax release` writes it; long "
-        "(columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area of the first "
+        help="CSV or Parquet: one row a draw and one column an area; one row an area, as `fhjax release` writes it; "
+        "long "
+        "(columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area of "
+        "the first "
         "row of the area-level file)",
     )
     parser.add_argument("--area-level", required=True, nargs="+", dest="file", type=options.InFile, metavar="FILE",
@@ -121,9 +123,7 @@ def audit_text(result) -> str:
         )
     if result.num_draws > 1:
         total = ", ".join(f"{format_up(result.num_draws * result.rho_claimed[name], 4)} ({name})" for name in shown)
-        lines.append(
-            f"These rhos are of one draw. If all {result.num_draws:,} draws are published, rho is {total}."
-        )
+        lines.append(f"These rhos are of one draw. If all {result.num_draws:,} draws are published, rho is {total}.")
     lines += [f"Not seen: {sentence}" for sentence in result.unseen]
     if result.refuted:
         lines.append(f"REFUTED at level {result.level:g}: these draws do not carry the guarantee.")

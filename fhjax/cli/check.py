@@ -20,7 +20,8 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("check", help="Monte Carlo check of the privacy loss", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     add_claim_options(parser)
-    parser.add_argument("--claim", type=options.InFile, metavar="FILE.csv", help="rho by area as others claim it, instead of this "
+    parser.add_argument("--claim", type=options.InFile, metavar="FILE.csv",
+                        help="rho by area as others claim it, instead of this "
                         "package's own: columns area and rho, as `fhjax guarantee` writes them")  # fmt: skip
     parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each "
                         "direction (default: 100,000)")  # fmt: skip
@@ -38,7 +39,9 @@ def run(args: argparse.Namespace) -> int:
     """Check the claim and say what was found; 1 when it is refuted."""
     steps = Steps(2 + bool(args.out), quiet=args.quiet)
     with Staging(options.inputs_of(args)) as staging:
-        folder = staging.folder(args.out, ("check.json",), stale=("figures/*.png", "figures/*.pdf")) if args.out else None
+        folder = (
+            staging.folder(args.out, ("check.json",), stale=("figures/*.png", "figures/*.pdf")) if args.out else None
+        )
         with steps.step("direct estimates, model and guarantees"):
             claim = claim_from(args)
             guarantees = claim.guarantees if args.claim is None else _claimed(claim.guarantees, claim.data, args.claim)

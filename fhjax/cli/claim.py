@@ -23,7 +23,9 @@ def add_claim_options(parser: argparse.ArgumentParser) -> None:
     """Columns of the area-level file, covariates, and where the model variance comes from."""
     options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group()
-    variance.add_argument("--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)")
+    variance.add_argument(
+        "--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)"
+    )
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
 
 

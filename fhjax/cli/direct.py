@@ -19,7 +19,13 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     )
     options.add_file_options(parser, "survey file")
     options.add_survey_options(parser)
-    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv", help="what `fhjax fit` and `fhjax guarantee` read")
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=options.OutFile,
+        metavar="FILE.csv",
+        help="what `fhjax fit` and `fhjax guarantee` read",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 

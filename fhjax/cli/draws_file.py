@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -61,7 +63,7 @@ def read_draws(
     if repeated:
         raise complain(f"appear twice in {path}", repeated, "One column for each area.", noun="column")
     if "area" in table.columns and "area" not in set(labels):
-        areas = table["area"].astype(str)
+        areas: Any = table["area"].astype(str)
         found = _long(table, areas, path) if areas.duplicated().any() else _rows(table, areas, path)
     else:
         found = _columns(table, labels, order, path)
@@ -88,19 +90,21 @@ def _read(path: str, delimiter: str | None, decimal: str | None, encoding: str |
         if path.lower().endswith((".parquet", ".pq")):
             table = pd.read_parquet(path)
         else:
-            opener = pd.io.common.get_handle(path, "r", encoding=encoding or "utf-8-sig", compression="infer")
-            with opener as handle:
-                lines = [line for line in handle.handle if not line.startswith("#") and line.strip()]
+            opened: Any = gzip.open if path.lower().endswith(".gz") else open
+            with opened(path, "rt", encoding=encoding or "utf-8-sig") as stream:
+                lines = [line for line in stream if not line.startswith("#") and line.strip()]
             text = io.StringIO("".join(lines))
             mark = delimiter or max((",", ";", "\t"), key=lambda each: lines[0].count(each) if lines else 0)
             # Codes stay text and repeated names are not renamed: the header is data here.
             names = pd.read_csv(text, header=None, nrows=1, dtype=str, sep=mark, keep_default_na=False).iloc[0]
             text.seek(0)
-            kinds = {i: str for i, name in enumerate(names) if name == "area"}
-            keep = {i: [] for i in kinds}  # NA is an area
+            kinds: Any = {i: str for i, name in enumerate(names) if name == "area"}
+            nothing: Any = {
+                i: [] if i in kinds else ["", "NA", "NaN", "nan"] for i in range(len(names))
+            }  # NA is an area
             table = pd.read_csv(
                 text, header=None, skiprows=1, sep=mark, decimal=decimal or ".", dtype=kinds,
-                na_values={i: (keep[i] if i in keep else ["", "NA", "NaN", "nan"]) for i in range(len(names))},
+                na_values=nothing,
                 keep_default_na=False,
             )  # fmt: skip
             table.columns = [str(name) for name in names]
@@ -125,7 +129,8 @@ def _rows(table: pd.DataFrame, areas: pd.Series, path: str) -> tuple[pd.DataFram
         used = numbered if len(stems) == 1 else others if len(others) == 1 else []
     if not used:
         raise InputError(
-            f"{path} has one row an area, but none of its columns is called value, draw_1, draw_2, ...: {first_few(others)}. "
+            f"{path} has one row an area, but none of its columns is called value, draw_1, draw_2, ...: "
+            f"{first_few(others)}. "
             "Rename the columns of draws so, or name the others in --ignore."
         )
     wide = table[used].T
@@ -142,7 +147,8 @@ def _long(table: pd.DataFrame, areas: pd.Series, path: str) -> tuple[pd.DataFram
     draw = next((name for name in (".draw", "draw") if name in ids), ids[0] if ids else None)
     if draw is None or len(values) != 1:
         raise InputError(
-            f"{path} repeats its areas, so it is read as long: it needs a column draw and one column of values, and has "
+            f"{path} repeats its areas, so it is read as long: it needs a column draw and one column of values, "
+            "and has "
             f"{first_few(list(table.columns), limit=8)}. Rename them, or name the others in --ignore."
         )
     keys = [draw] if draw in (".draw", "draw") else [*chains, draw]
@@ -157,9 +163,7 @@ def _long(table: pd.DataFrame, areas: pd.Series, path: str) -> tuple[pd.DataFram
     return wide, _said("One row an area and draw", [*keys, "area", values[0]], left)
 
 
-def _columns(
-    table: pd.DataFrame, labels: Labels, order: Sequence[str] | None, path: str
-) -> tuple[pd.DataFrame, str]:
+def _columns(table: pd.DataFrame, labels: Labels, order: Sequence[str] | None, path: str) -> tuple[pd.DataFrame, str]:
     """One row a draw, one column an area: by its label, or as the element of a variable."""
     known = set(labels) | set(order or ())
     direct = [name for name in table.columns if name in known]
@@ -174,15 +178,17 @@ def _columns(
         whole = {stem: names for stem, names in fits.items() if set(labels) <= set(names.values())}
         if len(whole) > 1:
             raise InputError(
-                f"{len(whole)} variables of {path} have an element for every area: {first_few(sorted(whole))}. Name the "
+                f"{len(whole)} variables of {path} have an element for every area: {first_few(sorted(whole))}. "
+                "Name the "
                 "columns of the others in --ignore."
             )
         if whole:
-            (stem, names), = whole.items()
+            ((stem, names),) = whole.items()
             left = [name for name in table.columns if name not in names]
-            wide = table[list(names)].rename(columns=names)
+            wide: Any = table[list(names)].rename(columns=dict(names))
             return wide, _said(f"One column an element of {stem}", list(names), left)
-    return table[[name for name in table.columns if name not in left]], _said("One column an area", direct, left)
+    kept: Any = table[[name for name in table.columns if name not in left]]
+    return kept, _said("One column an area", direct, left)
 
 
 def _renamed(names: Sequence[str], elements: dict, known: set[str], order: Sequence[str] | None) -> dict[str, str]:

@@ -19,8 +19,12 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     options.add_area_level_input(parser)
     options.add_fit_option(parser)
-    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it")
-    parser.add_argument("--estimates", type=options.OutFile, metavar="FILE.csv", help="small-area estimates, one row an area")
+    parser.add_argument(
+        "--out", required=True, type=options.OutFile, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it"
+    )
+    parser.add_argument(
+        "--estimates", type=options.OutFile, metavar="FILE.csv", help="small-area estimates, one row an area"
+    )
     parser.set_defaults(run=run, need_sensitivity=False)
 
 
@@ -83,4 +87,3 @@ def estimates_table(data: AreaData, posterior: Posterior) -> pd.DataFrame:
 def _finite(value) -> float | None:
     number = float(value)
     return number if np.isfinite(number) else None
-

@@ -23,8 +23,12 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     variance.add_argument("--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
     options.add_delta_option(parser)
-    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv", help="guarantees, one row an area")
-    parser.add_argument("--summary", type=options.OutFile, metavar="FILE.json", help="the joint guarantees and every assumption")
+    parser.add_argument(
+        "--out", required=True, type=options.OutFile, metavar="FILE.csv", help="guarantees, one row an area"
+    )
+    parser.add_argument(
+        "--summary", type=options.OutFile, metavar="FILE.json", help="the joint guarantees and every assumption"
+    )
     parser.set_defaults(run=run)
 
 
@@ -130,7 +134,8 @@ def model_variance_of(path: str, data: AreaData) -> float:
     other = differing(digest, data_digest(data))
     if other:
         raise InputError(
-            f"{path} was fitted to other data: {' and '.join(other)} differ from those here. Its model variance belongs to "
+            f"{path} was fitted to other data: {' and '.join(other)} differ from those here. Its model variance "
+            "belongs to "
             "another outcome, design or set of covariates: give the same file and covariates as to `fhjax fit`."
         )
     return model_variance

@@ -79,7 +79,9 @@ def names(text: str) -> list[str]:
 
 
 def add_file_options(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("file", nargs="+", type=InFile, metavar="FILE", help=f"{what}; several part files or a glob are read as one")
+    parser.add_argument(
+        "file", nargs="+", type=InFile, metavar="FILE", help=f"{what}; several part files or a glob are read as one"
+    )
     add_text_options(parser)
 
 
@@ -135,7 +137,9 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
         default="hajek",
         help="weighted mean (hajek, the default), or weighted total over a known population (ht)",
     )
-    direct.add_argument("--population", type=InFile, metavar="FILE", help="known population by area, for --estimator ht")
+    direct.add_argument(
+        "--population", type=InFile, metavar="FILE", help="known population by area, for --estimator ht"
+    )
     direct.add_argument(
         "--population-columns", default="area,N", metavar="AREA,N", help="its columns (default: area,N)"
     )
@@ -153,7 +157,9 @@ def add_survey_options(parser: argparse.ArgumentParser) -> None:
     direct.add_argument(
         "--replicate-scale", type=float, metavar="S", help="overall factor, instead of the method's own"
     )
-    direct.add_argument("--replicate-scales", type=InFile, metavar="FILE", help="one factor a replicate, one number a row")
+    direct.add_argument(
+        "--replicate-scales", type=InFile, metavar="FILE", help="one factor a replicate, one number a row"
+    )
     direct.add_argument(
         "--single-psu",
         choices=("error", "certainty", "center", "remove"),
@@ -175,7 +181,8 @@ def add_missing_option(parser: Any) -> None:
         action="append",
         metavar="[COL=]CODES",
         help="codes that mean no answer, separated by commas: '7,9,-9' in the columns that only the outcome and the "
-        "filter read, 'income=99999998' in one column; may be given several times. By default empty fields of text files "
+        "filter read, 'income=99999998' in one column; may be given several times. By default empty fields of "
+        "text files "
         "are missing, and the words NA and NaN where they are no codes",
     )
 
@@ -230,7 +237,8 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
             nargs=2,
             type=float,
             metavar=("LO", "HI"),
-            help="declared bounds of one record's outcome (default: the columns outcome_lower and outcome_upper, else 0 1 "
+            help="declared bounds of one record's outcome (default: the columns outcome_lower and outcome_upper, "
+            "else 0 1 "
             "with --max-weight and --weight-total)",
         )
     columns.add_argument(

@@ -35,11 +35,15 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--clip", nargs=2, type=float, metavar=("LO", "HI"), help="move values outside to the nearest "
                         "bound (post-processing)")  # fmt: skip
     options.add_delta_option(parser)
-    parser.add_argument("--ledger", type=options.OutFile, metavar="FILE.jsonl", help="what was released so far: an entry "
+    parser.add_argument("--ledger", type=options.OutFile, metavar="FILE.jsonl",
+                        help="what was released so far: an entry "
                         "is added before the draw, and all entries of the same file are summed")  # fmt: skip
-    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv", help="the draws: one row an area, one column a "
+    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv",
+                        help="the draws: one row an area, one column a "
                         "draw; an existing file is never overwritten")  # fmt: skip
-    parser.add_argument("--guarantee", required=True, type=options.OutFile, metavar="FILE.json", help="what the draws cost (internal)")
+    parser.add_argument(
+        "--guarantee", required=True, type=options.OutFile, metavar="FILE.json", help="what the draws cost (internal)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -103,12 +107,15 @@ def run(args: argparse.Namespace) -> int:
     print(f"epsilon {format_up(values['epsilon'], 6)} at delta {delta:g}, from the tight conversion of zCDP")
     if float(claim.posterior.model_variance) == 0.0:
         print(
-            "The model variance is 0: the draw lies on the regression surface and shows it. A neighbouring data set may have "
+            "The model variance is 0: the draw lies on the regression surface and shows it. A neighbouring data "
+            "set may have "
             "another model variance and draws that this one cannot have; the guarantee holds with the variances as "
             "invariants only."
         )
     if total is None:
-        print("No ledger: a second release of these units, of this or another outcome or year, adds its rho to this one.")
+        print(
+            "No ledger: a second release of these units, of this or another outcome or year, adds its rho to this one."
+        )
     else:
         print(
             f"Ledger: with this release rho {format_up(total.same_outcome, 8)} was spent on this outcome and "

@@ -65,9 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
             X, columns, notes = options.covariates_from(args, direct)
             direct = dataclasses.replace(direct, design=(*direct.design, *notes))
-            assessment = assess(
-                direct, X=X, columns=columns, method=args.method, delta=args.delta, equal_weights=equal
-            )
+            assessment = assess(direct, X=X, columns=columns, method=args.method, delta=args.delta, equal_weights=equal)
 
         with steps.step("tables, figures, report"):
             from fhjax.report.provenance import collect_provenance

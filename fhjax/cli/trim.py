@@ -42,7 +42,10 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     how.add_argument("--redistribution", choices=("none", "proportional", "additive"), default="none",
                      help="what becomes of the weight that is cut off (default: dropped)")  # fmt: skip
     how.add_argument(
-        "--group", type=options.InFile, metavar="FILE", help="redistribute within groups of areas: a CSV with the columns area, group"
+        "--group",
+        type=options.InFile,
+        metavar="FILE",
+        help="redistribute within groups of areas: a CSV with the columns area, group",
     )
     how.add_argument("--variances", choices=("reestimated", "frozen"), default="reestimated",
                      help="design and model variances after trimming (default), or held as before")  # fmt: skip
@@ -56,7 +59,8 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--frontier", action="store_true", help="also rho against accuracy over a path of targets")
     parser.add_argument("--rules", action="store_true", help="also the classical trimming rules and the rho they give")
     parser.add_argument("--title", help="title of the report")
-    parser.add_argument("--out", required=True, type=options.OutFolder, metavar="DIR", help="folder for weights.parquet, caps.csv, "
+    parser.add_argument("--out", required=True, type=options.OutFolder, metavar="DIR",
+                        help="folder for weights.parquet, caps.csv, "
                         "summary.json, report.html and run.json")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
@@ -213,7 +217,8 @@ def _pattern(names: tuple[str, ...]) -> str:
 def _command(args: argparse.Namespace) -> str:
     """The `fhjax report` command with these options, to be pasted."""
     words = ["fhjax", "report", *args.file, "--area", ",".join(args.area)]
-    for name in ("weight", "outcome", "strata", "psu", "unit", "replicates", "replicate_method", "fay", "replicate_scale",
+    for name in ("weight", "outcome", "strata", "psu", "unit", "replicates", "replicate_method", "fay",
+        "replicate_scale",
                  "replicate_scales", "covariates", "covariates_area"):  # fmt: skip
         value = getattr(args, name)
         if value is not None and not (name == "covariates_area" and args.covariates is None):
@@ -226,7 +231,12 @@ def _command(args: argparse.Namespace) -> str:
         words += ["--bounds", *(f"{bound:g}" for bound in args.bounds)]
     if args.x:
         words += ["--x", ",".join(args.x)]
-    for name, default in (("zero_variance", "error"), ("single_psu", "error"), ("center", "full"), ("empty_area", "error")):
+    for name, default in (
+        ("zero_variance", "error"),
+        ("single_psu", "error"),
+        ("center", "full"),
+        ("empty_area", "error"),
+    ):
         if getattr(args, name) != default:
             words += ["--" + name.replace("_", "-"), getattr(args, name)]
     if args.method != "reml":

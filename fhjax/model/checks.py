@@ -56,9 +56,9 @@ def area_data(
         (('(Intercept)', 'age'), (4, 2))
     """
     require_float64()
-    labels = _index_of(labels, y, sampling_variance, X)
+    order: Any = _index_of(labels, y, sampling_variance, X)
     y, sampling_variance, X = (
-        in_order(values, labels, name) for values, name in ((y, "y"), (sampling_variance, "sampling_variance"), (X, "X"))
+        in_order(values, order, name) for values, name in ((y, "y"), (sampling_variance, "sampling_variance"), (X, "X"))
     )
     direct = _vector(y, "y")
     psi = _vector(sampling_variance, "sampling_variance")
@@ -66,7 +66,7 @@ def area_data(
     if psi.shape[0] != m:
         raise InputError(f"y has {m:,} values and sampling_variance {psi.shape[0]:,}: one of each is needed per area.")
     covariates, names = _covariates(X, m, columns)
-    names_of_areas = _labels(labels, m)
+    names_of_areas = _labels(order, m)
     if variance_source not in ("estimated", "public"):
         raise InputError(f'variance_source must be "estimated" or "public", not {variance_source!r}.')
 

@@ -1,4 +1,4 @@
-"""Whether a fit and the data beside it belong together: by the arrays themselves, or by hashes where a file lies between."""
+"""Whether a fit and the data beside it belong together: by the arrays, or by hashes where a file lies between."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def refuse_foreign(fit: Any, data: AreaData, what: str) -> None:
     ]
     if other:
         raise InputError(
-            f"The fit was made from other data than {what}: {' and '.join(other)} differ. Fit these data, or say that its "
+            f"The fit was made from other data than {what}: {' and '.join(other)} differ. Fit these data, or say "
+            "that its "
             "model variance is used for them: given(data, fit.model_variance)."
         )
 

@@ -78,8 +78,8 @@ def audit(
 
     Draws with positive autocorrelation (MCMC) are judged by their effective sample sizes; the p-values are then
     approximate. Draws that depend on one another negatively (antithetic pairs, stratified or quasi-random ones) are
-    refuted: their mean is closer to the posterior mean than that of as many independent draws, and publishing them gives
-    away more than their number times rho.
+    refuted: their mean is closer to the posterior mean than that of as many independent draws, and publishing them
+    gives away more than their number times rho.
 
     Source: docs/derivations.md, sections 1 and 12.
     """

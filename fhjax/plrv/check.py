@@ -175,7 +175,8 @@ def check(
         tails: estimate delta(epsilon) by importance sampling too, for figures; no test rests on it.
         chunk_values: draws times areas held at once; more suits a GPU. The draws do not depend on it.
 
-    A claim that one run refutes narrowly is put to the test once more, with a fresh stream of the key and four times the
+    A claim that one run refutes narrowly is put to the test once more, with a fresh stream of the key and four times
+    the
     draws, and is refuted only if that run refutes it too: a true claim is refuted with probability at most ``level``,
     about ``level`` squared, and an unlucky seed is not the end of it. What is refuted beyond chance (a p-value of
     ``level`` times 1e-4) is not repeated.
@@ -269,7 +270,8 @@ def _check_once(
         summary = jax.tree.map(np.asarray, summary)
         if int(summary.broken):
             raise InputError(
-                f"The sampler returned {int(summary.broken):,} values that are missing or infinite ({name}): they are no "
+                f"The sampler returned {int(summary.broken):,} values that are missing or infinite ({name}): they "
+                "are no "
                 "draws, and nothing can be said of the others."
             )
         return Pass(

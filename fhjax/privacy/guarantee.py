@@ -53,7 +53,8 @@ _MODEL_INVARIANT = (
     "for neighbouring data sets, so what it reveals is not covered by this guarantee."
 )
 _AT_ZERO = (
-    "The model variance is exactly 0, so the joint draw lies on the regression surface, which shows it. For a neighbouring "
+    "The model variance is exactly 0, so the joint draw lies on the regression surface, which shows it. For a "
+    "neighbouring "
     "data set it may be estimated above 0, and a draw then lies elsewhere: without the invariant no finite rho holds."
 )
 GAUSSIAN_PRIOR = (
@@ -323,9 +324,7 @@ def checked_sensitivity(sensitivity: Any, labels: Labels | NumberedLabels) -> np
 SAME_MODEL = 1e-9
 
 
-def _check_same_model(
-    C: Coefficients, X: Any, posterior: Posterior | FayHerriotFit, mask: Any = None
-) -> None:
+def _check_same_model(C: Coefficients, X: Any, posterior: Posterior | FayHerriotFit, mask: Any = None) -> None:
     """The posterior must be of these data: shrinkage and posterior variance of every area, from its own numbers."""
     covariance = posterior.beta_covariance
     if covariance.shape != (X.shape[1],) * 2:
@@ -339,7 +338,8 @@ def _check_same_model(
             )
         if posterior.shrinkage.shape != C.sampling_variance.shape:
             raise InputError(
-                f"The posterior has {posterior.shrinkage.shape[0]:,} areas and the data {C.sampling_variance.shape[0]:,}."
+                f"The posterior has {posterior.shrinkage.shape[0]:,} areas and the data "
+                f"{C.sampling_variance.shape[0]:,}."
             )
         shrinkage, variance = posterior.shrinkage, posterior.variance
     else:
@@ -350,7 +350,8 @@ def _check_same_model(
     if not float(worst) <= SAME_MODEL:
         raise InputError(
             "The posterior was not computed from these sampling variances and covariates with this model variance: its "
-            f"shrinkage or covariance differs by {float(worst):.2g}, relative, in row {int(where) + 1:,}, where {SAME_MODEL:g} "
+            f"shrinkage or covariance differs by {float(worst):.2g}, relative, in row {int(where) + 1:,}, where "
+            f"{SAME_MODEL:g} "
             "is allowed. Pass the posterior of these data, or its beta_prior_precision."
         )
 

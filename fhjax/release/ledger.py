@@ -1,7 +1,7 @@
 """What was released of the same confidential file, added up: every draw costs its rho again.
 
-A ledger is a text file with one JSON object a line, only ever appended to. An entry is written before the draw is made, so
-that a run that fails afterwards counts too.
+A ledger is a text file with one JSON object a line, only ever appended to. An entry is written before the draw is
+made, so that a run that fails afterwards counts too.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def charge(path: str | Path, *, sources: Sequence[str], outcome: str, rho: float
         InputError: the ledger cannot be read or written, or nothing identifies the source.
     """
     if not sources:
-        raise InputError("The source of these estimates is not known, so a ledger cannot tell what else was released of it.")
+        raise InputError(
+            "The source of these estimates is not known, so a ledger cannot tell what else was released of it."
+        )
     entries = read_ledger(path)
     entry = {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

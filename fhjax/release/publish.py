@@ -79,11 +79,12 @@ def publish(
             outcome's range (6 for a yes/no outcome), a number that does not depend on the data. Rounding is
             post-processing and hides the lattice, whose spacing gives the posterior variances away: digits so fine that
             they show it are refused.
-        clip: (lo, hi) to which values are clipped, on the grid of ``decimals``, which is post-processing. Redrawing until
-            inside is not offered here: its proof needs a continuous law.
+        clip: (lo, hi) to which values are clipped, on the grid of ``decimals``, which is post-processing. Redrawing
+            until inside is not offered here: its proof needs a continuous law.
         steps: lattice steps to one posterior standard deviation, a power of two from 2^10 to 2^40. None: 2^24, or as
             many as the rounding errors of many areas allow.
-        outcome_bounds: (lo, hi) of one record's outcome. They set the scale of rounding errors and the default decimals,
+        outcome_bounds: (lo, hi) of one record's outcome. They set the scale of rounding errors and the default
+        decimals,
             so that neither follows the data; without them the largest direct estimate does, up to a power of two.
         before_drawing: called with the guarantee when everything was checked and nothing was drawn yet, for a ledger.
 
@@ -171,14 +172,17 @@ def _decimals(decimals: int | None, bounds: tuple[float, float] | None, sd: Floa
         chosen = max(0, min(chosen, finest))  # a coarse lattice, asked for by steps, hides behind fewer digits
         if chosen > finest or 10.0**-chosen > 0.1 * sd.min():
             raise InputError(
-                f"{chosen} decimals, which the outcome's range suggests, are coarser than a tenth of the smallest posterior "
-                "standard deviation, or show the lattice. Say how many (decimals); the number is published with the draw, "
+                f"{chosen} decimals, which the outcome's range suggests, are coarser than a tenth of the smallest "
+                "posterior "
+                "standard deviation, or show the lattice. Say how many (decimals); the number is published with "
+                "the draw, "
                 "so do not fit it to the data."
             )
         return chosen
     if decimals > finest:
         raise InputError(
-            f"{decimals} decimals show the lattice on which the noise is drawn, and with it the posterior variances, which "
+            f"{decimals} decimals show the lattice on which the noise is drawn, and with it the posterior "
+            "variances, which "
             f"are confidential: at most {max(finest, 0)} decimals hide it here."
         )
     return decimals
@@ -239,7 +243,8 @@ def _guarantee(
             f"The whitened posterior mean is computed with errors of at most {price.computation_error:.2g} standard "
             "deviations, a bound from its operations and from twice the largest direct estimate.",
             "How long the computation took and whether it was repeated is not published.",
-            "Every further release of the same units adds its rho: another draw, another outcome of the same records, and "
+            "Every further release of the same units adds its rho: another draw, another outcome of the same "
+            "records, and "
             "a later year in which they take part again.",
         ),
         gaussian_pair=False,

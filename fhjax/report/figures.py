@@ -184,7 +184,7 @@ def equal_weights_against_actual(table: pd.DataFrame, summary: dict[str, Any]) -
     both = f"; by {format_number(refitted)} with everything refitted" if math.isfinite(refitted) else ""
     title = f"With variances held, unequal weights multiply the median area's ρ by {format_number(factor)}{both}"
     return _pair(
-        table, "rho_equal_weight", "ρ if the area's weights were equal, variances held", title, "figureS2_equal_weights",
+        table, "rho_equal_weight", "ρ if weights were equal, variances held", title, "figureS2_equal_weights",
         "no difference", "rho with equal weights",
     )  # fmt: skip
 

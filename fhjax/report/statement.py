@@ -85,7 +85,8 @@ def _what(assessment: Assessment, summary: dict[str, Any]) -> str:
         f"The release is one random draw of the small-area estimates{subject} of "
         f"{_count(summary['num_areas'], 'area')}, "
         f"made{source} by sampling the posterior distribution of a Fay-Herriot model once. The randomness of the draw "
-        f"hides part of what {unit_of(assessment)} contributed. {_bounds(assessment)}This statement says how much, in the terms of "
+        f"hides part of what {unit_of(assessment)} contributed. {_bounds(assessment)}This statement says how "
+        "much, in the terms of "
         "zero-concentrated differential privacy (zCDP) and of (ε, δ)-differential privacy."
     )
 
@@ -234,7 +235,9 @@ def text_summary(assessment: Assessment) -> str:
     if math.isfinite(factor):
         refitted = summary["equal_weight_factor_refitted_median"]
         both = f", {format_number(refitted)} refitted" if math.isfinite(refitted) else ""
-        lines.append(f"Unequal weights multiply the median area's rho by {format_number(factor)} (variances held){both}")
+        lines.append(
+            f"Unequal weights multiply the median area's rho by {format_number(factor)} (variances held){both}"
+        )
     if summary["num_infinite_rho"]:
         infinite = infinite_areas(assessment).replace("ρ", "rho")
         lines += textwrap.wrap(infinite, 80, max_lines=4, placeholder=" ...")

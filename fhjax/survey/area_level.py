@@ -115,8 +115,10 @@ def read_area_level(
     own_bounds = _own_bounds(table.others)
     if bounds is not None and own_bounds is not None and bounds != own_bounds:
         raise InputError(
-            f"The table's estimates were made with outcomes between {own_bounds[0]:g} and {own_bounds[1]:g} (its columns "
-            f"outcome_lower and outcome_upper), not {bounds[0]:g} and {bounds[1]:g}. Make them anew with these bounds, or "
+            f"The table's estimates were made with outcomes between {own_bounds[0]:g} and {own_bounds[1]:g} (its "
+            "columns "
+            f"outcome_lower and outcome_upper), not {bounds[0]:g} and {bounds[1]:g}. Make them anew with these "
+            "bounds, or "
             "leave the bounds out."
         )
     _refuse_annotations(table, labels, numbers)
@@ -205,10 +207,15 @@ def read_area_level(
 
 
 def _refuse_outside(
-    estimates: npt.NDArray[np.float64], labels: Labels, bounds: tuple[float, float], y: str, *, declared: bool,
+    estimates: npt.NDArray[np.float64],
+    labels: Labels,
+    bounds: tuple[float, float],
+    y: str,
+    *,
+    declared: bool,
     spread: bool = False,
 ) -> None:
-    """Means of outcomes within [lo, hi] lie there too; an undeclared yes/no outcome is held to its spread and bounds."""
+    """Means of outcomes within [lo, hi] lie there too; so do those of an undeclared yes/no outcome."""
     low, high = bounds
     slack = 1e-9 * (high - low)
     outside = labels.where((estimates < low - slack) | (estimates > high + slack))
@@ -220,8 +227,10 @@ def _refuse_outside(
             "A mean of outcomes within the bounds cannot lie there: correct the estimate, or declare bounds that hold.",
         )  # fmt: skip
     raise InputError(
-        f"The estimates {y!r} run from {float(estimates.min()):g} to {float(estimates.max()):g}, which an outcome of range "
-        f"{high - low:g} cannot give, so the sensitivity would be understated. Declare bounds=(lo, hi), the least and the "
+        f"The estimates {y!r} run from {float(estimates.min()):g} to {float(estimates.max()):g}, which an outcome "
+        "of range "
+        f"{high - low:g} cannot give, so the sensitivity would be understated. Declare bounds=(lo, hi), the least "
+        "and the "
         "largest value any respondent could have, or give the sensitivity itself."
     )
 
@@ -240,7 +249,8 @@ def _refuse_absurd(estimates: npt.NDArray[np.float64], labels: Labels, y: str) -
     if absurd and (high > low or middle != 0.0):
         raise complain(
             f"have an estimate ({y}) that is absurd beside the others, which lie around {middle:g}", absurd,
-            "If it is a code for a missing estimate, declare it (missing={...}) and leave the area out; else correct it.",
+            "If it is a code for a missing estimate, declare it (missing={...}) and leave the area out; else "
+            "correct it.",
         )  # fmt: skip
 
 
@@ -263,14 +273,13 @@ def _refuse_annotations(table: AreaTable, labels: Labels, numbers: dict[str, str
                 raise complain(
                     f"have a negative value in the column {column!r}, which {numbers[role]!r} reads",
                     labels.where(cells < 0.0),
-                    "A standard error or margin of error is never negative; negative codes such as -9 say that there is "
+                    "A standard error or margin of error is never negative; negative codes such as -9 say that "
+                    "there is "
                     "none. Leave these areas out.",
                 )
 
 
-def _refuse_smaller(
-    used: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None, labels: Labels
-) -> None:
+def _refuse_smaller(used: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None, labels: Labels) -> None:
     if own is None:
         return
     below = labels.where(used < own * (1.0 - 1e-9))
@@ -278,7 +287,8 @@ def _refuse_smaller(
         i = labels.index(below[0])
         raise complain(
             "have a sensitivity below the table's own column sensitivity", below,
-            f"In {below[0]!r} it is {used[i]:.6g} against {own[i]:.6g}. Use the table's own (leave the weights, bounds or "
+            f"In {below[0]!r} it is {used[i]:.6g} against {own[i]:.6g}. Use the table's own (leave the weights, "
+            "bounds or "
             "expression out), or drop that column if it is wrong.",
         )  # fmt: skip
 
@@ -290,7 +300,9 @@ def _own_bounds(others: dict[str, npt.NDArray[np.float64]]) -> tuple[float, floa
     if np.isnan(low).all() and np.isnan(high).all():
         return None
     if not (np.all(low == low[0]) and np.all(high == high[0]) and low[0] < high[0]):
-        raise InputError("The columns outcome_lower and outcome_upper must hold the same bounds, lo < hi, in every area.")
+        raise InputError(
+            "The columns outcome_lower and outcome_upper must hold the same bounds, lo < hi, in every area."
+        )
     return float(low[0]), float(high[0])
 
 

@@ -53,7 +53,8 @@ def read_area_table(
     ``numbers`` maps a key to the column or expression, as in ``{"sampling_variance": "se * se"}``. Area codes are text
     and joined by ``|`` when several columns hold them. Messages call the numbers ``role``, or by their keys.
     ``optional_texts`` and ``optional_numbers`` are columns that are read when the file has them. ``missing`` as in
-    :func:`fhjax.survey.read.open_survey`; codes without a column hold in none of these tables' columns. ``inputs`` names keys of ``numbers`` whose numeric input
+    :func:`fhjax.survey.read.open_survey`; codes without a column hold in none of these tables' columns. ``inputs``
+    names keys of ``numbers`` whose numeric input
     columns are handed over too, for checks that an expression would hide from.
 
     Raises:

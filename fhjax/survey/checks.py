@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import pandas as pd
-
 from fhjax.errors import InputError, Problems, first_few
 from fhjax.survey.delimited import not_numeric
 from fhjax.survey.workspace import to_frame

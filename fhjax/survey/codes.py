@@ -37,7 +37,7 @@ def bare(column: Any) -> Any:
     return column.replace("\u00a0", " ").strip()
 
 
-def code(column: Any, coding: Coding = Coding(), *, keep_integers: bool = False) -> Any:  # noqa: B008 (frozen)
+def code(column: Any, coding: Coding = Coding(), *, keep_integers: bool = False) -> Any:
     """A column of codes as text; integers stay integers where that is asked for."""
     kind = column.type()
     if kind.is_floating():
@@ -105,7 +105,9 @@ def decide(
             if strip:
                 with problems.caught():
                     _refuse_merging(table, key, word, name)
-                notes.append(f"Outer blanks of the {word} codes {name!r} are dropped ({count[f'padded_{key}']:,} records).")
+                notes.append(
+                    f"Outer blanks of the {word} codes {name!r} are dropped ({count[f'padded_{key}']:,} records)."
+                )
             whole = False
             if count[f"point_{key}"]:
                 with problems.caught():
@@ -131,7 +133,8 @@ def _refuse_merging(table: Any, key: str, word: str, name: str) -> None:
         verb = "differs" if len(twice) == 1 else "differ"
         raise InputError(
             f"{len(twice):,} {word} code{'s' * (len(twice) > 1)} in {name!r} {verb} only in outer blanks: "
-            f"{first_few(forms, limit=6)}. Are they the same? If so use the expression trim({name}); if not, rename them."
+            f"{first_few(forms, limit=6)}. Are they the same? If so use the expression trim({name}); if not, "
+            "rename them."
         )
 
 
@@ -144,15 +147,15 @@ def _whole_numbers_as_text(table: Any, key: str, word: str, name: str) -> bool:
     if not odd.any():
         return False
     other = ~text.str.match(_NUMBER) | text.str.match(_LEADING_ZERO)
-    values = pd.to_numeric(text.where(~other), errors="coerce")
+    values: Any = pd.to_numeric(text.where(~other), errors="coerce")
     other |= ~((values == values.round()) & (values.abs() <= _WHOLE))
     if other.any():
         records = int(frame.loc[odd, "records"].sum())
         raise InputError(
-            f"{int(odd.sum()):,} {word} codes in {name!r} ({records:,} records) look like numbers with a decimal point or "
+            f"{int(odd.sum()):,} {word} codes in {name!r} ({records:,} records) look like numbers with a decimal "
+            "point or "
             f"an exponent: {first_few(sorted(text[odd]))}, beside codes that are no such numbers: "
             f"{first_few(sorted(text[other]))}. Some program took the codes for numbers. Read them from the original "
             f"file, or use the expression CAST(CAST({name} AS DOUBLE) AS BIGINT) if no leading zeros are lost."
         )
     return True
-

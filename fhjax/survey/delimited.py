@@ -27,7 +27,8 @@ _DECIMAL_COMMA = re.compile(r"^\s*[-+]?[\d.]*,\d+\s*$")
 _THOUSANDS = re.compile(r"^\s*[-+]?\d{1,3}(,\d{3})+(\.\d*)?\s*$")
 _PIECE = 1 << 20
 MISSING_NOTE = (
-    "In the text file, empty fields and the words NaN and NA count as missing; in codes (areas, strata, PSUs, units) only "
+    "In the text file, empty fields and the words NaN and NA count as missing; in codes (areas, strata, PSUs, "
+    "units) only "
     "empty fields do."
 )
 _NUMBERS_AS_NAMES = re.compile(r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
@@ -224,7 +225,8 @@ def _refuse_no_header(columns: Sequence[str], start: str, shown: str) -> None:
     widths = {len(line.rstrip("\r")) for line in lines[:-1] if line.strip()}
     if len(columns) == 1 and len(lines) > 2 and len(widths) == 1 and min(widths) >= _FIXED_WIDTH:
         raise InputError(
-            f"The file {shown} has no delimiter and lines of one length ({min(widths)} characters): it looks like fixed "
+            f"The file {shown} has no delimiter and lines of one length ({min(widths)} characters): it looks like "
+            "fixed "
             "width. Convert it with its layout first, for example with pandas.read_fwf or R's readr::read_fwf, and "
             "write Parquet or CSV."
         )
@@ -265,10 +267,12 @@ def _as_utf8(path: Path, shown: str, work: Workspace, encoding: str | None) -> P
 
 def _with_line_feeds(path: Path, work: Workspace) -> Path:
     target = work.new_file(".csv")
-    with io.TextIOWrapper(_binary(path), encoding="utf-8-sig", newline=None) as source:
-        with target.open("w", encoding="utf-8", newline="") as sink:
-            while piece := source.read(_PIECE):
-                sink.write(piece)
+    with (
+        io.TextIOWrapper(_binary(path), encoding="utf-8-sig", newline=None) as source,
+        target.open("w", encoding="utf-8", newline="") as sink,
+    ):
+        while piece := source.read(_PIECE):
+            sink.write(piece)
     return target
 
 

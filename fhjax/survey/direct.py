@@ -170,7 +170,7 @@ def equal_weight_estimates(
         every replicate weight its multiple of the weight. None where they do not exist for the same areas. For
         comparison only: it is not an estimate that anybody publishes.
     """
-    table = survey.table
+    table: Any = survey.table
     safe = (table.weight > 0.0).ifelse(table.weight, 1.0)
     replicates = {name: table[name] / safe for name in table.columns if name.startswith("rep_")}
     equal = table.mutate(**replicates, weight=(table.weight > 0.0).ifelse(1.0, 0.0))
@@ -214,7 +214,8 @@ def _no_design(sums: AreaSums, method: Replicates | Taylor) -> tuple[str, ...]:
     if isinstance(method, Replicates) or strata is None or not strata.psus_are_records or len(strata.strata) > 1:
         return ()
     return (
-        "No strata, PSUs or replicate weights were named: the design variances take records as their own PSUs, no strata. If "
+        "No strata, PSUs or replicate weights were named: the design variances take records as their own PSUs, "
+        "no strata. If "
         "the sample was drawn in strata or clusters they are wrong, and rho goes with their inverse square.",
     )
 

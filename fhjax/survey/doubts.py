@@ -1,4 +1,4 @@
-"""What a file makes doubtful though nothing in it is wrong by itself: only a person knows, so it is said with counts."""
+"""What a file makes doubtful though nothing in it is wrong by itself: said with counts, for a person to judge."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ def _repeated(table: Any, num_records: int) -> list[str]:
     if repeats <= 0:
         return []
     return [
-        f"{repeats:,} of {num_records:,} records repeat another in all named columns. Members of one PSU can be alike; but "
-        "if the file holds records twice (appended or joined twice), sample sizes are too large, and sensitivities and rho "
+        f"{repeats:,} of {num_records:,} records repeat another in all named columns. Members of one PSU can be "
+        "alike; but "
+        "if the file holds records twice (appended or joined twice), sample sizes are too large, and "
+        "sensitivities and rho "
         "too small. Drop the copies, or name the column that tells records apart as the unit."
     ]
 
@@ -79,7 +81,9 @@ def _across(table: Any, crossing: Any, keys: list[str], across: int, count: int,
     top = both.iloc[0]
     same = both.loc[both["share"] == top["share"], "area"]
     return (
-        f"{across:,} of {count:,} PSUs ({roles.psu}) have records in several areas; in {first_few(same)} {top['share']:.0%} "
-        "of the records lie in such PSUs, the largest share. This file contradicts the assumption that sampling errors are "
+        f"{across:,} of {count:,} PSUs ({roles.psu}) have records in several areas; in {first_few(same)} "
+        f"{top['share']:.0%} "
+        "of the records lie in such PSUs, the largest share. This file contradicts the assumption that sampling "
+        "errors are "
         "independent between areas; joint guarantees rest on it."
     )

@@ -162,8 +162,10 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
 
 
 #: Expressions that are missing where one of their inputs is: nothing needs to be guarded.
-_STRICT = (exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Neg, exp.Not, exp.Between, exp.EQ,
-           exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Cast, exp.DataType)  # fmt: skip
+_STRICT = (
+    (exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Neg, exp.Not, exp.Between, exp.Cast)
+    + (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.DataType)
+)  # fmt: skip
 #: Expressions that ask whether something is missing: the columns in them are the author's own business.
 _TESTS = (exp.Coalesce, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nvl2)
 
@@ -172,7 +174,10 @@ def _unguarded(tree: exp.Expression, inputs: tuple[str, ...]) -> tuple[str, ...]
     """What the expression reads and neither passes on when it is missing nor tests for it."""
     if all(isinstance(node, _STRICT) for node in tree.walk()):
         return ()
-    tests = [*tree.find_all(*_TESTS), *(node for node in tree.find_all(exp.Is) if isinstance(node.expression, exp.Null))]
+    tests = [
+        *tree.find_all(*_TESTS),
+        *(node for node in tree.find_all(exp.Is) if isinstance(node.expression, exp.Null)),
+    ]
     tested = {column.name for test in tests for column in test.find_all(exp.Column)}
     reads = [_quoted(column) for column in inputs if column not in tested]
     for cast in tree.find_all(exp.TryCast):

@@ -12,8 +12,8 @@ from typing import Any
 
 import ibis
 import numpy as np
-import pandas as pd
 import pyarrow as pa
+from pandas.util import hash_array
 
 from ..errors import InputError, complain
 from ..records import AreaSums, FloatArray, Labels
@@ -116,7 +116,7 @@ def _id_digests(table: Any) -> dict[str, np.ndarray]:
 
 
 def _digests(ids: np.ndarray) -> np.ndarray:
-    return np.sort(pd.util.hash_array(ids.astype(object), categorize=False))
+    return np.sort(hash_array(ids.astype(object), categorize=False))
 
 
 def _subject(survey: Survey) -> str:
@@ -227,7 +227,7 @@ def _square_sums(table: Any, centres: Any, labels: Labels) -> FloatArray:
 
 
 def _replicate_deviations(table: Any, replicates: list[str]) -> tuple[FloatArray | None, int, int]:
-    """How far replicate weights lie from the weight, and how many values weight and first replicate have, in a sample."""
+    """How far replicate weights lie from the weight; the values that weight and first replicate have, in a sample."""
     sample = table.select("weight", *replicates).limit(SPREAD_SAMPLE)
     squares = {name: ((sample[name] - sample.weight) * (sample[name] - sample.weight)).sum() for name in replicates}
     counts = {"values": sample.weight.nunique(), "few": sample[replicates[0]].nunique()}

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from fhjax.errors import InputError
-from fhjax.records import TrimmingPlan
 from fhjax.files import refuse_same, staged_file
+from fhjax.records import TrimmingPlan
 from fhjax.survey import checks
 from fhjax.survey.codes import Coding, code
 from fhjax.survey.formats import open_source

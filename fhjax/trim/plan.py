@@ -209,11 +209,13 @@ def plan_trimming(
         emphasis: (m,) importance of each area's MSE; None: all the same.
 
     Returns:
-        A :class:`~fhjax.records.TrimmingPlan`. ``certified`` is true only if ``rho_report``, recomputed from the trimmed
-        weights by the route of the report (estimates, design variances, a fresh fit), does not exceed the target. A plan
+        A :class:`~fhjax.records.TrimmingPlan`. ``certified`` is true only if ``rho_report``, recomputed from the
+        trimmed
+        weights by the route of the report (estimates, design variances, a fresh fit), does not exceed the target. A
+        plan
         that meets it only with variances held or given has the status ``"frozen_only"`` and is not certified. Where the
-        target cannot be met, ``infeasible_areas`` names the areas, ``smallest_rho`` is what trimming was found to reach,
-        and the caps are those of least rho for these areas.
+        target cannot be met, ``infeasible_areas`` names the areas, ``smallest_rho`` is what trimming was found to
+        reach, and the caps are those of least rho for these areas.
 
     Raises:
         InputError: options that contradict each other, a target that is not positive, areas without a variance.
@@ -347,8 +349,8 @@ def recomputed_rho(problem: TrimmingProblem, evaluation: Evaluation, *, frozen: 
 def report_rho(problem: TrimmingProblem, log_threshold: jax.Array) -> FloatArray:
     """(m,) every area's term of rho as a report or a release would state it for the trimmed weights: nothing held.
 
-    With a given model variance, the larger of the two routes: estimated anew as by the report, and given as to a release.
-    Infinite where the sums hold no design variance to estimate, or where the fit fails.
+    With a given model variance, the larger of the two routes: estimated anew as by the report, and given as to a
+    release. Infinite where the sums hold no design variance to estimate, or where the fit fails.
     """
     m = len(problem.labels)
     if problem.report_rule is None:
@@ -520,8 +522,10 @@ def statements(
 def held_only(goal: str, held: float, reported: float) -> str:
     """The sentence of a plan that meets its target only with variances that nobody will use."""
     return (
-        f"The target rho {goal} is NOT met by the release: rho is {held:.6g} only with the plan's own variances (held as "
-        f"before trimming, or given); by the route of the report, which estimates them anew from the trimmed weights, it is "
+        f"The target rho {goal} is NOT met by the release: rho is {held:.6g} only with the plan's own variances "
+        "(held as "
+        "before trimming, or given); by the route of the report, which estimates them anew from the trimmed "
+        "weights, it is "
         f"{reported:.6g}."
     )
 

@@ -17,7 +17,8 @@ def posterior_stand_in(psi, s2, X, P=None):
     B = psi / (psi + s2)
     variance = B * s2 + B**2 * np.einsum("ij,jk,ik->i", X, A, X)
     return Posterior(
-        mean=jnp.zeros(len(psi)), variance=jnp.asarray(variance), shrinkage=jnp.asarray(B), mse=None, model_variance=jnp.asarray(s2),
+        mean=jnp.zeros(len(psi)), variance=jnp.asarray(variance), shrinkage=jnp.asarray(B), mse=None,
+            model_variance=jnp.asarray(s2),
         beta=jnp.zeros(X.shape[1]), beta_covariance=jnp.asarray(A), X=jnp.asarray(X),
     )  # fmt: skip
 

@@ -306,10 +306,12 @@ def test_repeated_names_in_a_header(tmp_path: Path) -> None:
 
 def test_the_example() -> None:
     assert example("nhanes0910_cholesterol").is_file()
-    survey = open_survey("example:nhanes0910_cholesterol", area="sex", weight="weight", outcome="high_cholesterol", bounds=(0, 1))
+    survey = open_survey(
+        "example:nhanes0910_cholesterol", area="sex", weight="weight", outcome="high_cholesterol = 1", bounds=(0, 1)
+    )
     assert survey.num_records == 8591
     with pytest.raises(InputError, match=r"no example 'iris'"):
-        open_survey("example:iris", area="sex", weight="weight", outcome="high_cholesterol", bounds=(0, 1))
+        open_survey("example:iris", area="sex", weight="weight", outcome="high_cholesterol = 1", bounds=(0, 1))
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:

@@ -121,9 +121,7 @@ def test_expressions_may_play_any_role() -> None:
 
 
 def test_bounds() -> None:
-    refuses(
-        r"'pov' is a number, so bounds=\(lo, hi\).*runs from 50 to 501, but the data's own extremes", outcome="pov"
-    )
+    refuses(r"'pov' is a number, so bounds=\(lo, hi\).*runs from 50 to 501, but the data's own extremes", outcome="pov")
     refuses(r"2 of 6 records have an outcome \(pov\) outside the declared bounds 60 to 500, in 2 areas: '01', '03'\. "
             r"The outcomes run from 50 to 501", outcome="pov", bounds=(60, 500))  # fmt: skip
     assert read(outcome="pov", bounds=(0, 501)).bounds == (0.0, 501.0)

@@ -24,7 +24,12 @@ def by_area(survey: Survey) -> pd.DataFrame:
 
 # file, direct estimates to match, number of areas compared, roles
 CASES = [
-    ("acs2024_us_persons.parquet", "acs2024_us_persons.poor", 1964, {"area": "area", "outcome": "poor", "bounds": (0, 1), "unit": "hh"}),
+    (
+        "acs2024_us_persons.parquet",
+        "acs2024_us_persons.poor",
+        1964,
+        {"area": "area", "outcome": "poor", "bounds": (0, 1), "unit": "hh"},
+    ),
     (
         "acs2024_wa_poverty.csv.gz",
         "acs2024_wa_poverty",
@@ -85,7 +90,12 @@ CASES = [
         8,
         {"area": "area", "weight": "finalwgt", "outcome": "diabetes", "bounds": (0, 1), "replicates": "fay_*"},
     ),
-    ("brfss2016_wa_scd.csv.gz", "brfss2016_wa_scd.STSTR", 91, {"area": "STSTR", "weight": "LLCPWT", "outcome": "scd", "bounds": (0, 1)}),
+    (
+        "brfss2016_wa_scd.csv.gz",
+        "brfss2016_wa_scd.STSTR",
+        91,
+        {"area": "STSTR", "weight": "LLCPWT", "outcome": "scd", "bounds": (0, 1)},
+    ),
     (
         "brfss2016_wa_scd.csv.gz",
         "brfss2016_wa_scd.stratum_geo",
@@ -116,7 +126,7 @@ def test_the_example_against_r(carried: Path) -> None:
         "example:nhanes0910_cholesterol",
         area=["race", "age", "sex"],
         weight="weight",
-        outcome="high_cholesterol",
+        outcome="high_cholesterol = 1",
         bounds=(0, 1),
         strata="stratum",
         psu="psu",
