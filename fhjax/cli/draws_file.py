@@ -69,15 +69,15 @@ def read_draws(
         found = _columns(table, labels, order, path)
     wide, said = found
     known = set(labels)
-    missing = [label for label in labels if label not in set(wide.columns)]
-    if missing:
-        raise complain(f"have no draws in {path}", missing, "Audit draws of all areas of the area-level file.")
     strangers = [name for name in wide.columns if name not in known and name not in set(order or ())]
     if strangers:
         raise complain(
             f"of {path} are no areas of the area-level file", strangers, "Name them in --ignore, or correct them.",
             noun="column",
         )  # fmt: skip
+    missing = [label for label in labels if label not in set(wide.columns)]
+    if missing:
+        raise complain(f"have no draws in {path}", missing, "Audit draws of all areas of the area-level file.")
     try:
         draws = wide[list(labels)].to_numpy(dtype=float)
     except (ValueError, TypeError) as error:

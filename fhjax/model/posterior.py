@@ -54,12 +54,12 @@ def posterior(
         [1.2143, 3.0, 2.1071, 5.6786]
     """
     require_float64()
-    refuse_foreign(fit, data, "those the posterior is asked for")
     p = data.X.shape[1]
     if fit.beta.shape != (p,):
         raise InputError(
             f"The fit has {fit.beta.shape[0]} coefficients and the data {p} columns: fit these data first."
         )
+    refuse_foreign(fit, data, "those the posterior is asked for")
     if prior_precision is None:
         if prior_mean is not None:
             raise InputError("prior_mean needs prior_precision, the inverse of the prior's covariance.")

@@ -163,8 +163,8 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
 
 #: Expressions that are missing where one of their inputs is: nothing needs to be guarded.
 _STRICT = (
-    (exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Neg, exp.Not, exp.Between, exp.Cast)
-    + (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.DataType)
+    exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Paren, exp.Neg, exp.Not, exp.Between, exp.Cast, exp.EQ,
+    exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.DataType,
 )  # fmt: skip
 #: Expressions that ask whether something is missing: the columns in them are the author's own business.
 _TESTS = (exp.Coalesce, exp.NullSafeEQ, exp.NullSafeNEQ, exp.Nvl2)

@@ -15,7 +15,7 @@ from fhjax.survey.trimmed_file import write_trimmed_weights
 from fhjax.trimming import trim
 
 SOURCE = "example:nhanes0910_cholesterol"
-ROLES = {"area": ["race", "age", "sex"], "outcome": "high_cholesterol", "where": "age <> '0-19'"}
+ROLES = {"area": ["race", "age", "sex"], "outcome": "high_cholesterol = 1", "where": "age <> '0-19'"}
 DESIGN = {"strata": "stratum", "psu": "psu"}
 COMMAND = ["trim", SOURCE, "--area", "race,age,sex", "--weight", "weight", "--outcome", "high_cholesterol = 1",
            "--strata", "stratum", "--psu", "psu", "--where", "age <> '0-19'", "--quiet"]  # fmt: skip
@@ -119,7 +119,7 @@ def test_households_and_replicates_are_trimmed_in_the_file(tmp_path) -> None:
     data["y"] = rng.integers(0, 2, n)
     for b in range(1, 9):
         data[f"w{b}"] = data.w * rng.choice([0.5, 1.5], n)
-    options = {"area": "area", "weight": "w", "outcome": "y", "unit": "hh", "replicates": "w*"}
+    options = {"area": "area", "weight": "w", "outcome": "y = 1", "unit": "hh", "replicates": "w*"}
     survey = fhjax.open_survey(data, psu="hh", **options)
     method = fhjax.Replicates("fay", fay=0.5)
     before = fhjax.assess(fhjax.direct_estimates(survey, variance=method)).guarantees.joint_correlated.rho
