@@ -185,7 +185,7 @@ def _columns(table: pd.DataFrame, labels: Labels, order: Sequence[str] | None, p
         if whole:
             ((stem, names),) = whole.items()
             left = [name for name in table.columns if name not in names]
-            wide: Any = table[list(names)].rename(columns=dict(names))
+            wide: Any = table[list(names)].set_axis(list(names.values()), axis=1)
             return wide, _said(f"One column an element of {stem}", list(names), left)
     kept: Any = table[[name for name in table.columns if name not in left]]
     return kept, _said("One column an area", direct, left)

@@ -116,7 +116,11 @@ def _id_digests(table: Any) -> dict[str, np.ndarray]:
 
 
 def _digests(ids: np.ndarray) -> np.ndarray:
-    return np.sort(hash_array(ids.astype(object), categorize=False))
+    return np.sort(
+        hash_array(  # pyright: ignore[reportCallIssue]
+            ids.astype(object), categorize=False
+        )
+    )
 
 
 def _subject(survey: Survey) -> str:
