@@ -149,12 +149,10 @@ def _refitted(
         return None
     if tuple(equal.labels) != tuple(direct.labels):
         raise InputError("equal_weights must be estimates of the same areas, in the same order, as direct.")
-    if not np.all(equal.sampling_variance > 0.0):
-        return None
     data = model_data(equal, X=X, columns=columns)
     try:
         fitted = fit_model(data, method=method)
-    except NumericalError:
+    except (InputError, NumericalError):  # what cannot be fitted has no comparison; the release itself was fitted
         return None
     return guarantees(data, fitted, equal.sensitivity).per_area_rho
 

@@ -123,12 +123,12 @@ def test_a_real_file_gives_a_report_without_a_hole(name: str, shared: Path, tmp_
         (("brfss2016_wa_scd.csv.gz", "--area", "STSTR", *BRFSS, "--single-psu", "certainty"),
          ["12 areas have a design variance of 0", "'531072'", "7 more", "--zero-variance exclude"]),
         (("nhanes0910_cholesterol.csv.gz", "--area", "race,age,sex", "--weight", "weight", "--outcome",
-          "high_cholesterol", "--strata", "stratum", "--psu", "psu"),
+          "high_cholesterol = 1", "--strata", "stratum", "--psu", "psu"),
          ["1 area has a design variance of 0: 'Other|0-19|female'"]),
         (("messy/01_nhanes_DEMO_I.XPT", "--area", "RIDRETH3", "--weight", "WTMEC2YR", "--outcome", "DMDHHSIZ >= 5"),
          ["427 of 9,971 records have a weight of zero", "--where 'WTMEC2YR > 0'"]),
         (("messy/04_brfss_wa_2016_float_codes.csv.gz", "--area", "x_ststr", "--weight", "cog_wt_raw", "--outcome",
-          "cog_mem_d_num"), ["92 area codes", "'531011.0'", "AS BIGINT"]),
+          "cog_mem_d_num"), ["'cog_mem_d_num' is a number", "--bounds LO HI"]),
         (("messy/02_acs_oregon_seed_households.csv.gz", "--area", "PUMA", "--weight", "WGTP", "--outcome", "FS = 1",
           "--where", "WGTP > 0"), ["1 area", "'600'", "at least 2 areas"]),
         (("messy/15_county_income_cp1252_semicolon.csv", "--area-level", "--area", "area", "--y",
@@ -159,7 +159,7 @@ def test_three_statistical_packages_write_the_same_survey(shared: Path, tmp_path
     for suffix in ("dta", "sav", "xpt"):
         file, out = shared / "data" / "messy" / f"14_acs2024_wy.{suffix}", tmp_path / f"{suffix}.csv"
         assert main(["direct", str(file), *roles, "--out", str(out)]) == 0
-        tables.append(pd.read_csv(out, dtype={"area": str}))
+        tables.append(pd.read_csv(out, dtype={"area": str}).drop(columns="source"))  # the hash of each file is its own
     assert list(tables[0]["area"]) == ["5600100", "5600200", "5600300", "5600400", "5600500"]
     assert tables[0]["n"].sum() == 6020
     for table in tables[1:]:
