@@ -19,9 +19,8 @@ def require_float64() -> None:
     """
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
         raise InputError(
-            "float64 is switched off in JAX (jax_enable_x64 is False), and single precision understates rho. "
-            "Switch it on: "
-            "jax.config.update('jax_enable_x64', True)."
+            "float64 is switched off in JAX (jax_enable_x64 is False), and single precision understates rho. Switch "
+            "it on: jax.config.update('jax_enable_x64', True)."
         )
 
 
@@ -34,9 +33,8 @@ def refuse_masked(values: Any, name: str) -> None:
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.count_masked(values))
         raise InputError(
-            f"{name} is a masked array with {count:,} masked values, and what lies under a mask is not data. "
-            "Leave these "
-            "areas out, or fill them in."
+            f"{name} is a masked array with {count:,} masked values, and what lies under a mask is not data. Leave "
+            "these areas out, or fill them in."
         )
 
 

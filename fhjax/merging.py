@@ -104,20 +104,16 @@ def _merged_digests(one: AreaSums, two: AreaSums) -> dict[str, Any] | None:
             if what == "PSU" or one.privacy_unit == "record":  # a shared PSU is the caller's care; a shared unit is not
                 continue
             raise InputError(
-                f"The sums name a {what} ({one.privacy_unit}), and nobody knows here whether one has records in "
-                "both files: its weights would "
-                "count apart. Make both with area_sums(survey, mergeable=True), which keeps digests of the ids, "
-                "or read "
-                "the files together as parts of one survey."
+                f"The sums name a {what} ({one.privacy_unit}), and nobody knows here whether one has records in both "
+                "files: its weights would count apart. Make both with area_sums(survey, mergeable=True), which "
+                "keeps digests of the ids, or read the files together as parts of one survey."
             )
         shared = np.intersect1d(ids[0], ids[1])
         if shared.size:
             raise InputError(
-                f"{shared.size:,} {what}{'s' * (shared.size > 1)} {'have' if shared.size > 1 else 'has'} records "
-                "in both "
-                "files, in one area or in two: merging sums would understate the sensitivity and the variance. "
-                "Read the "
-                "files together as parts of one survey."
+                f"{shared.size:,} {what}{'s' * (shared.size > 1)} {'have' if shared.size > 1 else 'has'} records in "
+                "both files, in one area or in two: merging sums would understate the sensitivity and the variance. "
+                "Read the files together as parts of one survey."
             )
     if one.id_digests is None or two.id_digests is None:
         return None

@@ -21,10 +21,8 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
         type=options.InFile,
         metavar="DRAWS",
         help="CSV or Parquet: one row a draw and one column an area; one row an area, as `fhjax release` writes it; "
-        "long "
-        "(columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area of "
-        "the first "
-        "row of the area-level file)",
+        "long (columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area "
+        "of the first row of the area-level file)",
     )
     parser.add_argument("--area-level", required=True, nargs="+", dest="file", type=options.InFile, metavar="FILE",
                         help="one row an area, "

@@ -130,8 +130,7 @@ def _rows(table: pd.DataFrame, areas: pd.Series, path: str) -> tuple[pd.DataFram
     if not used:
         raise InputError(
             f"{path} has one row an area, but none of its columns is called value, draw_1, draw_2, ...: "
-            f"{first_few(others)}. "
-            "Rename the columns of draws so, or name the others in --ignore."
+            f"{first_few(others)}. Rename the columns of draws so, or name the others in --ignore."
         )
     wide = table[used].T
     wide.columns = list(areas)
@@ -147,9 +146,8 @@ def _long(table: pd.DataFrame, areas: pd.Series, path: str) -> tuple[pd.DataFram
     draw = next((name for name in (".draw", "draw") if name in ids), ids[0] if ids else None)
     if draw is None or len(values) != 1:
         raise InputError(
-            f"{path} repeats its areas, so it is read as long: it needs a column draw and one column of values, "
-            "and has "
-            f"{first_few(list(table.columns), limit=8)}. Rename them, or name the others in --ignore."
+            f"{path} repeats its areas, so it is read as long: it needs a column draw and one column of values, and "
+            f"has {first_few(list(table.columns), limit=8)}. Rename them, or name the others in --ignore."
         )
     keys = [draw] if draw in (".draw", "draw") else [*chains, draw]
     long = pd.DataFrame({"area": areas, "value": table[values[0]], **{f"key{i}": table[k] for i, k in enumerate(keys)}})
@@ -178,9 +176,8 @@ def _columns(table: pd.DataFrame, labels: Labels, order: Sequence[str] | None, p
         whole = {stem: names for stem, names in fits.items() if set(labels) <= set(names.values())}
         if len(whole) > 1:
             raise InputError(
-                f"{len(whole)} variables of {path} have an element for every area: {first_few(sorted(whole))}. "
-                "Name the "
-                "columns of the others in --ignore."
+                f"{len(whole)} variables of {path} have an element for every area: {first_few(sorted(whole))}. Name "
+                "the columns of the others in --ignore."
             )
         if whole:
             ((stem, names),) = whole.items()

@@ -135,7 +135,7 @@ def model_variance_of(path: str, data: AreaData) -> float:
     if other:
         raise InputError(
             f"{path} was fitted to other data: {' and '.join(other)} differ from those here. Its model variance "
-            "belongs to "
-            "another outcome, design or set of covariates: give the same file and covariates as to `fhjax fit`."
+            "belongs to another outcome, design or set of covariates: give the same file and covariates as to "
+            "`fhjax fit`."
         )
     return model_variance

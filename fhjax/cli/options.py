@@ -181,9 +181,8 @@ def add_missing_option(parser: Any) -> None:
         action="append",
         metavar="[COL=]CODES",
         help="codes that mean no answer, separated by commas: '7,9,-9' in the columns that only the outcome and the "
-        "filter read, 'income=99999998' in one column; may be given several times. By default empty fields of "
-        "text files "
-        "are missing, and the words NA and NaN where they are no codes",
+        "filter read, 'income=99999998' in one column; may be given several times. By default empty fields of text "
+        "files are missing, and the words NA and NaN where they are no codes",
     )
 
 
@@ -238,8 +237,7 @@ def add_area_level_options(parser: argparse.ArgumentParser, *, sensitivity: str 
             type=float,
             metavar=("LO", "HI"),
             help="declared bounds of one record's outcome (default: the columns outcome_lower and outcome_upper, "
-            "else 0 1 "
-            "with --max-weight and --weight-total)",
+            "else 0 1 with --max-weight and --weight-total)",
         )
     columns.add_argument(
         "--variance-source",

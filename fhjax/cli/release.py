@@ -100,17 +100,15 @@ def run(args: argparse.Namespace) -> int:
         price.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
     print(f"{values['release']}: {len(made.labels):,} areas in {args.out}")
     print(
-        f"rho {format_up(values['rho'], 8)} "
-        f"(real-number draw: {format_up(values['rho_real_numbers'], 8)}; the lattice adds "
-        f"{100 * made.price.spacing_share:.2g} %)"
+        f"rho {format_up(values['rho'], 8)} (real-number draw: {format_up(values['rho_real_numbers'], 8)}; the "
+        f"lattice adds {100 * made.price.spacing_share:.2g} %)"
     )
     print(f"epsilon {format_up(values['epsilon'], 6)} at delta {delta:g}, from the tight conversion of zCDP")
     if float(claim.posterior.model_variance) == 0.0:
         print(
-            "The model variance is 0: the draw lies on the regression surface and shows it. A neighbouring data "
-            "set may have "
-            "another model variance and draws that this one cannot have; the guarantee holds with the variances as "
-            "invariants only."
+            "The model variance is 0: the draw lies on the regression surface and shows it. A neighbouring data set "
+            "may have another model variance and draws that this one cannot have; the guarantee holds with the "
+            "variances as invariants only."
         )
     if total is None:
         print(

@@ -51,8 +51,7 @@ def refuse_foreign(fit: Any, data: AreaData, what: str) -> None:
     if other:
         raise InputError(
             f"The fit was made from other data than {what}: {' and '.join(other)} differ. Fit these data, or say "
-            "that its "
-            "model variance is used for them: given(data, fit.model_variance)."
+            "that its model variance is used for them: given(data, fit.model_variance)."
         )
 
 

@@ -271,8 +271,7 @@ def _check_once(
         if int(summary.broken):
             raise InputError(
                 f"The sampler returned {int(summary.broken):,} values that are missing or infinite ({name}): they "
-                "are no "
-                "draws, and nothing can be said of the others."
+                "are no draws, and nothing can be said of the others."
             )
         return Pass(
             name=name,

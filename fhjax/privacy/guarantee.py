@@ -54,8 +54,8 @@ _MODEL_INVARIANT = (
 )
 _AT_ZERO = (
     "The model variance is exactly 0, so the joint draw lies on the regression surface, which shows it. For a "
-    "neighbouring "
-    "data set it may be estimated above 0, and a draw then lies elsewhere: without the invariant no finite rho holds."
+    "neighbouring data set it may be estimated above 0, and a draw then lies elsewhere: without the invariant no "
+    "finite rho holds."
 )
 GAUSSIAN_PRIOR = (
     "The area means have a Gaussian prior that, given its variances, does not depend on the confidential outcomes."
@@ -349,10 +349,9 @@ def _check_same_model(C: Coefficients, X: Any, posterior: Posterior | FayHerriot
     )
     if not float(worst) <= SAME_MODEL:
         raise InputError(
-            "The posterior was not computed from these sampling variances and covariates with this model variance: its "
-            f"shrinkage or covariance differs by {float(worst):.2g}, relative, in row {int(where) + 1:,}, where "
-            f"{SAME_MODEL:g} "
-            "is allowed. Pass the posterior of these data, or its beta_prior_precision."
+            "The posterior was not computed from these sampling variances and covariates with this model variance: "
+            f"its shrinkage or covariance differs by {float(worst):.2g}, relative, in row {int(where) + 1:,}, where "
+            f"{SAME_MODEL:g} is allowed. Pass the posterior of these data, or its beta_prior_precision."
         )
 
 

@@ -173,17 +173,14 @@ def _decimals(decimals: int | None, bounds: tuple[float, float] | None, sd: Floa
         if chosen > finest or 10.0**-chosen > 0.1 * sd.min():
             raise InputError(
                 f"{chosen} decimals, which the outcome's range suggests, are coarser than a tenth of the smallest "
-                "posterior "
-                "standard deviation, or show the lattice. Say how many (decimals); the number is published with "
-                "the draw, "
-                "so do not fit it to the data."
+                "posterior standard deviation, or show the lattice. Say how many (decimals); the number is "
+                "published with the draw, so do not fit it to the data."
             )
         return chosen
     if decimals > finest:
         raise InputError(
-            f"{decimals} decimals show the lattice on which the noise is drawn, and with it the posterior "
-            "variances, which "
-            f"are confidential: at most {max(finest, 0)} decimals hide it here."
+            f"{decimals} decimals show the lattice on which the noise is drawn, and with it the posterior variances, "
+            f"which are confidential: at most {max(finest, 0)} decimals hide it here."
         )
     return decimals
 
@@ -244,8 +241,7 @@ def _guarantee(
             "deviations, a bound from its operations and from twice the largest direct estimate.",
             "How long the computation took and whether it was repeated is not published.",
             "Every further release of the same units adds its rho: another draw, another outcome of the same "
-            "records, and "
-            "a later year in which they take part again.",
+            "records, and a later year in which they take part again.",
         ),
         gaussian_pair=False,
     )

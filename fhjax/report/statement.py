@@ -83,11 +83,10 @@ def _what(assessment: Assessment, summary: dict[str, Any]) -> str:
     subject = f" ({assessment.direct.subject})" if assessment.direct.subject else ""
     return (
         f"The release is one random draw of the small-area estimates{subject} of "
-        f"{_count(summary['num_areas'], 'area')}, "
-        f"made{source} by sampling the posterior distribution of a Fay-Herriot model once. The randomness of the draw "
-        f"hides part of what {unit_of(assessment)} contributed. {_bounds(assessment)}This statement says how "
-        "much, in the terms of "
-        "zero-concentrated differential privacy (zCDP) and of (ε, δ)-differential privacy."
+        f"{_count(summary['num_areas'], 'area')}, made{source} by sampling the posterior distribution of a "
+        f"Fay-Herriot model once. The randomness of the draw hides part of what {unit_of(assessment)} contributed. "
+        f"{_bounds(assessment)}This statement says how much, in the terms of zero-concentrated differential privacy "
+        "(zCDP) and of (ε, δ)-differential privacy."
     )
 
 

@@ -222,10 +222,8 @@ def weights_table(assessment: Assessment, table: pd.DataFrame) -> Table | None:
         )
         note = (
             "Equal weights: every record has its area's mean weight. With variances held, design and model "
-            "variances are "
-            "left as they are, which isolates the weights' part in the sensitivity; refitted, they are estimated "
-            "anew from "
-            "equal weights, which is what a survey with equal weights would cost."
+            "variances are left as they are, which isolates the weights' part in the sensitivity; refitted, they "
+            "are estimated anew from equal weights, which is what a survey with equal weights would cost."
         )
     return Table("weights", "The cost of unequal weights", ("", *_SPREAD_HEADER), rows, note)
 

@@ -186,9 +186,8 @@ def trimming_page(
         )
     elif plan.status == "frozen_only":
         verdict = (
-            f"The target rho {target:.6g} is NOT met by the release: rho is {after:.6g} after trimming, "
-            "recomputed by a full "
-            f"refit. With the variances held or given it would be {plan.rho_after:.6g}."
+            f"The target rho {target:.6g} is NOT met by the release: rho is {after:.6g} after trimming, recomputed "
+            f"by a full refit. With the variances held or given it would be {plan.rho_after:.6g}."
         )
     else:
         verdict = (

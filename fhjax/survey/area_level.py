@@ -116,10 +116,8 @@ def read_area_level(
     if bounds is not None and own_bounds is not None and bounds != own_bounds:
         raise InputError(
             f"The table's estimates were made with outcomes between {own_bounds[0]:g} and {own_bounds[1]:g} (its "
-            "columns "
-            f"outcome_lower and outcome_upper), not {bounds[0]:g} and {bounds[1]:g}. Make them anew with these "
-            "bounds, or "
-            "leave the bounds out."
+            f"columns outcome_lower and outcome_upper), not {bounds[0]:g} and {bounds[1]:g}. Make them anew with "
+            "these bounds, or leave the bounds out."
         )
     _refuse_annotations(table, labels, numbers)
     for key, text in numbers.items():
@@ -227,11 +225,9 @@ def _refuse_outside(
             "A mean of outcomes within the bounds cannot lie there: correct the estimate, or declare bounds that hold.",
         )  # fmt: skip
     raise InputError(
-        f"The estimates {y!r} run from {float(estimates.min()):g} to {float(estimates.max()):g}, which an outcome "
-        "of range "
-        f"{high - low:g} cannot give, so the sensitivity would be understated. Declare bounds=(lo, hi), the least "
-        "and the "
-        "largest value any respondent could have, or give the sensitivity itself."
+        f"The estimates {y!r} run from {float(estimates.min()):g} to {float(estimates.max()):g}, which an outcome of "
+        f"range {high - low:g} cannot give, so the sensitivity would be understated. Declare bounds=(lo, hi), the "
+        "least and the largest value any respondent could have, or give the sensitivity itself."
     )
 
 
@@ -274,8 +270,7 @@ def _refuse_annotations(table: AreaTable, labels: Labels, numbers: dict[str, str
                     f"have a negative value in the column {column!r}, which {numbers[role]!r} reads",
                     labels.where(cells < 0.0),
                     "A standard error or margin of error is never negative; negative codes such as -9 say that "
-                    "there is "
-                    "none. Leave these areas out.",
+                    "there is none. Leave these areas out.",
                 )
 
 
@@ -288,8 +283,7 @@ def _refuse_smaller(used: npt.NDArray[np.float64], own: npt.NDArray[np.float64] 
         raise complain(
             "have a sensitivity below the table's own column sensitivity", below,
             f"In {below[0]!r} it is {used[i]:.6g} against {own[i]:.6g}. Use the table's own (leave the weights, "
-            "bounds or "
-            "expression out), or drop that column if it is wrong.",
+            "bounds or expression out), or drop that column if it is wrong.",
         )  # fmt: skip
 
 

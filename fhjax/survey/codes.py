@@ -153,8 +153,7 @@ def _whole_numbers_as_text(table: Any, key: str, word: str, name: str) -> bool:
         records = int(frame.loc[odd, "records"].sum())
         raise InputError(
             f"{int(odd.sum()):,} {word} codes in {name!r} ({records:,} records) look like numbers with a decimal "
-            "point or "
-            f"an exponent: {first_few(sorted(text[odd]))}, beside codes that are no such numbers: "
+            f"point or an exponent: {first_few(sorted(text[odd]))}, beside codes that are no such numbers: "
             f"{first_few(sorted(text[other]))}. Some program took the codes for numbers. Read them from the original "
             f"file, or use the expression CAST(CAST({name} AS DOUBLE) AS BIGINT) if no leading zeros are lost."
         )

@@ -28,8 +28,7 @@ _THOUSANDS = re.compile(r"^\s*[-+]?\d{1,3}(,\d{3})+(\.\d*)?\s*$")
 _PIECE = 1 << 20
 MISSING_NOTE = (
     "In the text file, empty fields and the words NaN and NA count as missing; in codes (areas, strata, PSUs, "
-    "units) only "
-    "empty fields do."
+    "units) only empty fields do."
 )
 _NUMBERS_AS_NAMES = re.compile(r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
 _FIXED_WIDTH = 20  # a header without a delimiter that is at least this long, and as long as the lines below it
@@ -226,9 +225,8 @@ def _refuse_no_header(columns: Sequence[str], start: str, shown: str) -> None:
     if len(columns) == 1 and len(lines) > 2 and len(widths) == 1 and min(widths) >= _FIXED_WIDTH:
         raise InputError(
             f"The file {shown} has no delimiter and lines of one length ({min(widths)} characters): it looks like "
-            "fixed "
-            "width. Convert it with its layout first, for example with pandas.read_fwf or R's readr::read_fwf, and "
-            "write Parquet or CSV."
+            "fixed width. Convert it with its layout first, for example with pandas.read_fwf or R's "
+            "readr::read_fwf, and write Parquet or CSV."
         )
     named = [name for name in columns if name.strip()]
     numbers = [name for name in named if _NUMBERS_AS_NAMES.match(name)]

@@ -214,9 +214,9 @@ def _no_design(sums: AreaSums, method: Replicates | Taylor) -> tuple[str, ...]:
     if isinstance(method, Replicates) or strata is None or not strata.psus_are_records or len(strata.strata) > 1:
         return ()
     return (
-        "No strata, PSUs or replicate weights were named: the design variances take records as their own PSUs, "
-        "no strata. If "
-        "the sample was drawn in strata or clusters they are wrong, and rho goes with their inverse square.",
+        "No strata, PSUs or replicate weights were named: the design variances take records as their own PSUs, no "
+        "strata. If the sample was drawn in strata or clusters they are wrong, and rho goes with their inverse "
+        "square.",
     )
 
 

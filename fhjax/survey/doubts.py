@@ -39,10 +39,8 @@ def _repeated(table: Any, num_records: int) -> list[str]:
         return []
     return [
         f"{repeats:,} of {num_records:,} records repeat another in all named columns. Members of one PSU can be "
-        "alike; but "
-        "if the file holds records twice (appended or joined twice), sample sizes are too large, and "
-        "sensitivities and rho "
-        "too small. Drop the copies, or name the column that tells records apart as the unit."
+        "alike; but if the file holds records twice (appended or joined twice), sample sizes are too large, and "
+        "sensitivities and rho too small. Drop the copies, or name the column that tells records apart as the unit."
     ]
 
 
@@ -82,8 +80,6 @@ def _across(table: Any, crossing: Any, keys: list[str], across: int, count: int,
     same = both.loc[both["share"] == top["share"], "area"]
     return (
         f"{across:,} of {count:,} PSUs ({roles.psu}) have records in several areas; in {first_few(same)} "
-        f"{top['share']:.0%} "
-        "of the records lie in such PSUs, the largest share. This file contradicts the assumption that sampling "
-        "errors are "
-        "independent between areas; joint guarantees rest on it."
+        f"{top['share']:.0%} of the records lie in such PSUs, the largest share. This file contradicts the "
+        "assumption that sampling errors are independent between areas; joint guarantees rest on it."
     )

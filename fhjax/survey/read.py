@@ -279,12 +279,11 @@ def _own_bounds(outcome: Role) -> tuple[float, float] | None:
 def _bounds_needed(outcome: str, summary: checks.Summary) -> str:
     name = outcome if " " not in outcome else f"({outcome})"
     return (
-        f"The outcome {outcome!r} is a number, so bounds=(lo, hi) must be declared: the least and the largest "
-        "value any "
-        f"respondent could have. In this file it runs from {summary.outcome_min:g} to {summary.outcome_max:g}, but the "
-        "data's own extremes are not bounds: they would give away the most extreme respondent and say nothing of a "
-        "neighbouring data set. If these are codes of answers, make the outcome an expression that is true or false, "
-        f"such as '{name} = 1'."
+        f"The outcome {outcome!r} is a number, so bounds=(lo, hi) must be declared: the least and the largest value "
+        f"any respondent could have. In this file it runs from {summary.outcome_min:g} to {summary.outcome_max:g}, "
+        "but the data's own extremes are not bounds: they would give away the most extreme respondent and say "
+        "nothing of a neighbouring data set. If these are codes of answers, make the outcome an expression that is "
+        f"true or false, such as '{name} = 1'."
     )
 
 

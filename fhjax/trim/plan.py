@@ -523,10 +523,8 @@ def held_only(goal: str, held: float, reported: float) -> str:
     """The sentence of a plan that meets its target only with variances that nobody will use."""
     return (
         f"The target rho {goal} is NOT met by the release: rho is {held:.6g} only with the plan's own variances "
-        "(held as "
-        "before trimming, or given); by the route of the report, which estimates them anew from the trimmed "
-        "weights, it is "
-        f"{reported:.6g}."
+        "(held as before trimming, or given); by the route of the report, which estimates them anew from the "
+        f"trimmed weights, it is {reported:.6g}."
     )
 
 

@@ -169,9 +169,8 @@ def test_replicates_never_include_the_weight_inside_an_expression() -> None:
 def test_exact_decimals_and_dates_are_handled(tmp_path: Path) -> None:
     path = tmp_path / "s.parquet"
     duckdb.sql(
-        f"COPY (SELECT 53.0::DECIMAL(9, 1) AS area, DATE '2024-01-02' AS day, "
-        "1.25::DECIMAL(9, 2) AS w, 1::DECIMAL(3, 0) AS y) "
-        f"TO '{path}' (FORMAT parquet)"
+        "COPY (SELECT 53.0::DECIMAL(9, 1) AS area, DATE '2024-01-02' AS day, 1.25::DECIMAL(9, 2) AS w, "
+        f"1::DECIMAL(3, 0) AS y) TO '{path}' (FORMAT parquet)"
     )
     survey = open_survey(path, area=["area", "day"], weight="w", outcome="y", bounds=(0, 1))
     assert survey.table.to_pyarrow().to_pylist() == [{"area": "53|2024-01-02", "weight": 1.25, "y": 1.0}]
