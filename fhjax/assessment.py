@@ -14,7 +14,16 @@ from fhjax.model.fit import from_direct
 from fhjax.model.posterior import posterior as posterior_of
 from fhjax.privacy.guarantee import guarantees
 from fhjax.privacy.what_if import drivers, equal_weight_rho, model_variance_changes
-from fhjax.records import AreaData, Array, Assessment, DirectEstimates, Drivers, Posterior
+from fhjax.records import (
+    AreaData,
+    Array,
+    Assessment,
+    DirectEstimates,
+    Drivers,
+    FayHerriotFit,
+    Guarantees,
+    Posterior,
+)
 
 
 def assess(
@@ -69,14 +78,7 @@ def assess(
     data = model_data(direct, X=X, columns=columns)
     fitted = fit_model(data, method=method)
     posterior = posterior_of(data, fitted)
-    result = guarantees(
-        data,
-        posterior,
-        direct.sensitivity,
-        privacy_unit=direct.privacy_unit,
-        outcome_bounds=direct.outcome_bounds,
-        cautions=direct.cautions,
-    )
+    result = guarantees_of(direct, data, posterior)
     return Assessment(
         direct=direct,
         area_data=data,
@@ -111,6 +113,25 @@ def model_data(
             "another, so it needs at least 2 areas. Check the area column, the filter and the excluded areas."
         )
     return from_direct(direct, X=X, columns=columns)
+
+
+def guarantees_of(
+    direct: DirectEstimates,
+    data: AreaData,
+    posterior: Posterior | FayHerriotFit,
+    *,
+    model_variance_source: str | None = None,
+) -> Guarantees:
+    """:func:`fhjax.guarantees` with all that direct estimates know: sensitivities, unit, bounds, cautions."""
+    return guarantees(
+        data,
+        posterior,
+        direct.sensitivity,
+        privacy_unit=direct.privacy_unit,
+        outcome_bounds=direct.outcome_bounds,
+        cautions=direct.cautions,
+        model_variance_source=model_variance_source,
+    )
 
 
 def checked_delta(delta: float | None, direct: DirectEstimates) -> float:

@@ -19,6 +19,7 @@ from fhjax.survey.direct import direct_estimates
 from fhjax.survey.read import Survey
 from fhjax.survey.sorted_weights import trimming_sums
 from fhjax.survey.variance import Replicates, Taylor
+from fhjax.trim.certificate import joint_terms
 from fhjax.trim.plan import TrimmingProblem, plan_trimming, trimming_problem
 
 
@@ -93,8 +94,7 @@ def certified_from_file(
         raise InputError("The written file has other areas than the plan.")
     data = model_data(direct, X=X, columns=columns)
     fits = [fit(data, method=method)] + ([] if model_variance is None else [given(data, model_variance)])
-    field = {"independent": "joint_independent_terms", "per_area": "per_area_rho"}.get(plan.joint, "own_area_rho")
-    terms = np.max([np.asarray(getattr(guarantees(data, one, direct.sensitivity), field)) for one in fits], axis=0)
+    terms = np.max([joint_terms(guarantees(data, one, direct.sensitivity), plan.joint) for one in fits], axis=0)
     within = bool(np.all(terms <= plan.target_rho))
     written = float(np.max(terms))
     status, statements = plan.status, plan.statements

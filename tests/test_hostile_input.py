@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 import fhjax
+from fhjax.cli.arguments import names
 from fhjax.cli.main import main
-from fhjax.cli.options import names
 from fhjax.cli.wording import for_command_line
 
 ROLES = ("--area", "area", "--weight", "w", "--outcome", "y = 1")

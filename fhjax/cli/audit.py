@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.files import Staging
 from fhjax.records import Labels
@@ -18,24 +18,25 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("audit", help="audit draws made by any sampler", description=__doc__)
     parser.add_argument(
         "draws",
-        type=options.InFile,
+        type=arguments.InFile,
         metavar="DRAWS",
         help="CSV or Parquet: one row a draw and one column an area; one row an area, as `fhjax release` writes it; "
         "long (columns area, draw and a value); or as CmdStan, posterior and brms write it (theta[1] is the area "
         "of the first row of the area-level file)",
     )
-    parser.add_argument("--area-level", required=True, nargs="+", dest="file", type=options.InFile, metavar="FILE",
+    parser.add_argument("--area-level", required=True, nargs="+", dest="file", type=arguments.InFile, metavar="FILE",
                         help="one row an area, "
                         "as `fhjax direct` writes it")  # fmt: skip
     options.add_text_options(parser)
     add_claim_options(parser)
     parser.add_argument("--release", choices=("independent", "correlated"), help="how the areas are said to be drawn "
                         "together (default: find out)")  # fmt: skip
-    parser.add_argument("--ignore", type=options.names, default=[], metavar="COL,COL", help="columns of DRAWS that are "
+    parser.add_argument("--ignore", type=arguments.names, default=[], metavar="COL,COL",
+            help="columns of DRAWS that are "
                         "no areas, such as the chain or the iteration")  # fmt: skip
     parser.add_argument("--level", type=float, default=0.01, metavar="A", help="probability of refuting true draws "
                         "(default: 0.01)")  # fmt: skip
-    parser.add_argument("--out", type=options.OutFile, metavar="FILE.json", help="everything that was found")
+    parser.add_argument("--out", type=arguments.OutFile, metavar="FILE.json", help="everything that was found")
     parser.set_defaults(run=run)
 
 
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.plrv.audit import audit
     from fhjax.report.numbers import json_safe
 
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out = staging.file(args.out) if args.out else None
         claim = claim_from(args)
         labels = claim.data.labels or Labels(range(claim.data.num_areas))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging
@@ -20,7 +20,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser = verbs.add_parser("check", help="Monte Carlo check of the privacy loss", description=__doc__)
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     add_claim_options(parser)
-    parser.add_argument("--claim", type=options.InFile, metavar="FILE.csv",
+    parser.add_argument("--claim", type=arguments.InFile, metavar="FILE.csv",
                         help="rho by area as others claim it, instead of this "
                         "package's own: columns area and rho, as `fhjax guarantee` writes them")  # fmt: skip
     parser.add_argument("--draws", type=int, default=100_000, metavar="N", help="draws of every area, in each "
@@ -30,7 +30,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="seed of the simulation (default: 1)")
     parser.add_argument("--level", type=float, default=0.01, metavar="A", help="probability of refuting a true claim, "
                         "over all tests together (default: 0.01)")  # fmt: skip
-    parser.add_argument("--out", type=options.OutFolder, metavar="DIR", help="folder for check.json and figures/")
+    parser.add_argument("--out", type=arguments.OutFolder, metavar="DIR", help="folder for check.json and figures/")
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     parser.set_defaults(run=run)
 
@@ -38,7 +38,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check the claim and say what was found; 1 when it is refuted."""
     steps = Steps(2 + bool(args.out), quiet=args.quiet)
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         folder = (
             staging.folder(args.out, ("check.json",), stale=("figures/*.png", "figures/*.pdf")) if args.out else None
         )

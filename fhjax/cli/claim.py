@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.records import AreaData, DirectEstimates, Guarantees, Posterior
 
 
@@ -24,18 +24,17 @@ def add_claim_options(parser: argparse.ArgumentParser) -> None:
     options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group()
     variance.add_argument(
-        "--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)"
+        "--fit", type=arguments.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote (default: REML, here)"
     )
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
 
 
 def claim_from(args: argparse.Namespace) -> Claim:
     """Read the area-level file and work out what is claimed."""
-    from fhjax.assessment import model_data
+    from fhjax.assessment import guarantees_of, model_data
     from fhjax.cli.guarantee import model_variance_of
     from fhjax.model.fit import fit, given
     from fhjax.model.posterior import posterior
-    from fhjax.privacy.guarantee import guarantees
 
     direct = options.area_level_from(args)
     X, columns, _ = options.covariates_from(args, direct)
@@ -47,13 +46,5 @@ def claim_from(args: argparse.Namespace) -> Claim:
     else:
         fitted, source = fit(data), "estimated"
     post = posterior(data, fitted)
-    claim = guarantees(
-        data,
-        post,
-        direct.sensitivity,
-        privacy_unit=direct.privacy_unit,
-        outcome_bounds=direct.outcome_bounds,
-        cautions=direct.cautions,
-        model_variance_source=source,
-    )
+    claim = guarantees_of(direct, data, post, model_variance_source=source)
     return Claim(direct=direct, data=data, posterior=post, guarantees=claim)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging
 from fhjax.records import DirectEstimates
@@ -22,7 +22,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out",
         required=True,
-        type=options.OutFile,
+        type=arguments.OutFile,
         metavar="FILE.csv",
         help="what `fhjax fit` and `fhjax guarantee` read",
     )
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     steps = Steps(2, quiet=args.quiet)
     place = Path(args.out)
     left_out = place.with_suffix(".excluded.csv")
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out, excluded = staging.file(place), staging.file(left_out)
         with steps.step("reading and checking the survey"):
             survey = options.open_survey_from(args)

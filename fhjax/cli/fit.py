@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.files import Staging
 from fhjax.model.digest import data_digest
 from fhjax.records import AreaData, FayHerriotFit, Posterior
@@ -20,12 +20,16 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_area_level_input(parser)
     options.add_fit_option(parser)
     parser.add_argument(
-        "--out", required=True, type=options.OutFile, metavar="FILE.json", help="the fit, as `fhjax guarantee` reads it"
+        "--out",
+        required=True,
+        type=arguments.OutFile,
+        metavar="FILE.json",
+        help="the fit, as `fhjax guarantee` reads it",
     )
     parser.add_argument(
-        "--estimates", type=options.OutFile, metavar="FILE.csv", help="small-area estimates, one row an area"
+        "--estimates", type=arguments.OutFile, metavar="FILE.csv", help="small-area estimates, one row an area"
     )
-    parser.set_defaults(run=run, need_sensitivity=False)
+    parser.set_defaults(run=run, need_sensitivity=False, default_sensitivity=None)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.model.fit import fit
     from fhjax.model.posterior import posterior
 
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out = staging.file(args.out)
         estimates = staging.file(args.estimates) if args.estimates else None
         direct = options.area_level_from(args)

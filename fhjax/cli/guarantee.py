@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.errors import InputError
 from fhjax.files import Staging
 from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
@@ -20,40 +20,36 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_file_options(parser, "one row an area, as `fhjax direct` writes it")
     options.add_area_level_input(parser)
     variance = parser.add_mutually_exclusive_group(required=True)
-    variance.add_argument("--fit", type=options.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote")
+    variance.add_argument("--fit", type=arguments.InFile, metavar="FILE.json", help="the fit that `fhjax fit` wrote")
     variance.add_argument("--model-variance", type=float, metavar="V", help="a given model variance instead of a fit")
     options.add_delta_option(parser)
     parser.add_argument(
-        "--out", required=True, type=options.OutFile, metavar="FILE.csv", help="guarantees, one row an area"
+        "--out", required=True, type=arguments.OutFile, metavar="FILE.csv", help="guarantees, one row an area"
     )
     parser.add_argument(
-        "--summary", type=options.OutFile, metavar="FILE.json", help="the joint guarantees and every assumption"
+        "--summary", type=arguments.OutFile, metavar="FILE.json", help="the joint guarantees and every assumption"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """State what one draw costs, by area and jointly."""
-    from fhjax.assessment import checked_delta, model_data
+    from fhjax.assessment import checked_delta, guarantees_of, model_data
     from fhjax.model.fit import given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.conversion import epsilon_simple
-    from fhjax.privacy.guarantee import guarantees
 
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out = staging.file(args.out)
         summary = staging.file(args.summary) if args.summary else None
         direct = options.area_level_from(args)
         X, columns, _ = options.covariates_from(args, direct)
         data = model_data(direct, X=X, columns=columns)
         model_variance = args.model_variance if args.fit is None else model_variance_of(args.fit, data)
-        result = guarantees(
+        result = guarantees_of(
+            direct,
             data,
             posterior(data, given(data, model_variance)),
-            direct.sensitivity,
-            privacy_unit=direct.privacy_unit,
-            outcome_bounds=direct.outcome_bounds,
-            cautions=direct.cautions,
             model_variance_source="estimated" if args.fit else "public",
         )
         delta = checked_delta(args.delta, direct)

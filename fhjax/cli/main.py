@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import fhjax
 from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report, trim
-from fhjax.cli.options import Parser, say_idle
+from fhjax.cli.arguments import Parser
+from fhjax.cli.options import say_idle
 from fhjax.cli.terminal import interruptible, open_pipes
 from fhjax.cli.wording import for_command_line
 from fhjax.errors import InputError, NumericalError

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.files import Staging, refuse_same
 from fhjax.records import ReleaseGuarantee
@@ -35,14 +35,14 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--clip", nargs=2, type=float, metavar=("LO", "HI"), help="move values outside to the nearest "
                         "bound (post-processing)")  # fmt: skip
     options.add_delta_option(parser)
-    parser.add_argument("--ledger", type=options.OutFile, metavar="FILE.jsonl",
+    parser.add_argument("--ledger", type=arguments.OutFile, metavar="FILE.jsonl",
                         help="what was released so far: an entry "
                         "is added before the draw, and all entries of the same file are summed")  # fmt: skip
-    parser.add_argument("--out", required=True, type=options.OutFile, metavar="FILE.csv",
+    parser.add_argument("--out", required=True, type=arguments.OutFile, metavar="FILE.csv",
                         help="the draws: one row an area, one column a "
                         "draw; an existing file is never overwritten")  # fmt: skip
     parser.add_argument(
-        "--guarantee", required=True, type=options.OutFile, metavar="FILE.json", help="what the draws cost (internal)"
+        "--guarantee", required=True, type=arguments.OutFile, metavar="FILE.json", help="what the draws cost (internal)"
     )
     parser.set_defaults(run=run)
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.release.publish import publish
     from fhjax.report.numbers import format_up
 
-    refuse_same(options.inputs_of(args), [path for path in (args.out, args.guarantee, args.ledger) if path])
+    refuse_same(arguments.inputs_of(args), [path for path in (args.out, args.guarantee, args.ledger) if path])
     for path in (args.out, args.guarantee):
         if Path(path).exists():
             raise InputError(
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             )
     if args.ledger:
         read_ledger(args.ledger)
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out, price = staging.file(args.out), staging.file(args.guarantee)
         claim = claim_from(args)
         delta = checked_delta(args.delta, claim.direct)

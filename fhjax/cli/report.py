@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 from pathlib import Path
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging
 
@@ -27,7 +27,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument(
         "--out",
         required=True,
-        type=options.OutFolder,
+        type=arguments.OutFolder,
         metavar="DIR",
         help="folder for areas.csv, summary.json, report.html, figures/ and run.json",
     )
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
     started = datetime.datetime.now(datetime.UTC)
     steps = Steps(4, quiet=args.quiet)
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         folder = staging.folder(args.out, RESULTS, stale=STALE)
         equal = None
         if args.area_level:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fhjax.cli import options
+from fhjax.cli import arguments, options
 from fhjax.cli.progress import Steps
 from fhjax.errors import DataWarning, InputError
 from fhjax.files import Staging
@@ -43,7 +43,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
                      help="what becomes of the weight that is cut off (default: dropped)")  # fmt: skip
     how.add_argument(
         "--group",
-        type=options.InFile,
+        type=arguments.InFile,
         metavar="FILE",
         help="redistribute within groups of areas: a CSV with the columns area, group",
     )
@@ -59,7 +59,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     parser.add_argument("--frontier", action="store_true", help="also rho against accuracy over a path of targets")
     parser.add_argument("--rules", action="store_true", help="also the classical trimming rules and the rho they give")
     parser.add_argument("--title", help="title of the report")
-    parser.add_argument("--out", required=True, type=options.OutFolder, metavar="DIR",
+    parser.add_argument("--out", required=True, type=arguments.OutFolder, metavar="DIR",
                         help="folder for weights.parquet, caps.csv, "
                         "summary.json, report.html and run.json")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.delta is not None and args.target_epsilon is None:
         raise InputError("--delta has no effect without --target-epsilon: the target is a rho. Leave it out.")
-    with Staging(options.inputs_of(args)) as staging:
+    with Staging(arguments.inputs_of(args)) as staging:
         out = staging.folder(args.out, RESULTS, stale=STALE)
         plan, command = _trim(args, out, target, started)
     from fhjax.report.trimming import plan_text
@@ -218,8 +218,7 @@ def _command(args: argparse.Namespace) -> str:
     """The `fhjax report` command with these options, to be pasted."""
     words = ["fhjax", "report", *args.file, "--area", ",".join(args.area)]
     for name in ("weight", "outcome", "strata", "psu", "unit", "replicates", "replicate_method", "fay",
-        "replicate_scale",
-                 "replicate_scales", "covariates", "covariates_area"):  # fmt: skip
+                 "replicate_scale", "replicate_scales", "covariates", "covariates_area"):  # fmt: skip
         value = getattr(args, name)
         if value is not None and not (name == "covariates_area" and args.covariates is None):
             words += ["--" + name.replace("_", "-"), str(value)]

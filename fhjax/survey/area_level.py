@@ -136,22 +136,20 @@ def read_area_level(
         )
     if from_weights and (above := labels.where(values["max_weight"] > values["weight_total"])):
         raise complain("have a largest weight above their sum of weights", above, "The columns may be exchanged.")
-    known_bounds = bounds or own_bounds
-    yes_no = from_weights and sensitivity is None and outcome_range in (None, 1.0)
-    used_bounds = known_bounds or ((0.0, 1.0) if yes_no else None)
-    if outcome_range is None or (own_bounds is not None and outcome_range != own_bounds[1] - own_bounds[0]):
-        if outcome_range is not None and own_bounds is not None:
-            raise InputError(
-                f"The table's outcomes range over {own_bounds[1] - own_bounds[0]:g} (its columns outcome_lower and "
-                f"outcome_upper), not {outcome_range:g}."
-            )
-        outcome_range = float("nan") if used_bounds is None else used_bounds[1] - used_bounds[0]
-    if used_bounds is None and np.isfinite(outcome_range):
-        spread = float(np.ptp(values["y"]))
-        if spread > outcome_range * (1.0 + 1e-9):
-            _refuse_outside(values["y"], labels, (0.0, outcome_range), y, declared=False, spread=True)
+    if outcome_range is not None and own_bounds is not None and outcome_range != own_bounds[1] - own_bounds[0]:
+        raise InputError(
+            f"The table's outcomes range over {own_bounds[1] - own_bounds[0]:g} (its columns outcome_lower and "
+            f"outcome_upper), not {outcome_range:g}."
+        )
+    used_bounds = bounds or own_bounds
     if used_bounds is not None:
-        _refuse_outside(values["y"], labels, used_bounds, y, declared=known_bounds is not None)
+        outcome_range = used_bounds[1] - used_bounds[0]
+        _refuse_outside(values["y"], labels, used_bounds, y)
+    else:
+        if from_weights and sensitivity is None and outcome_range in (None, 1.0):
+            used_bounds, outcome_range = (0.0, 1.0), 1.0  # nobody said otherwise: a yes/no outcome
+        outcome_range = float("nan") if outcome_range is None else outcome_range
+        _refuse_narrow_range(values["y"], outcome_range, used_bounds, y)
     _refuse_absurd(values["y"], labels, y)
     if sensitivity is None:
         if from_weights:
@@ -204,31 +202,31 @@ def read_area_level(
     )
 
 
-def _refuse_outside(
-    estimates: npt.NDArray[np.float64],
-    labels: Labels,
-    bounds: tuple[float, float],
-    y: str,
-    *,
-    declared: bool,
-    spread: bool = False,
-) -> None:
-    """Means of outcomes within [lo, hi] lie there too; so do those of an undeclared yes/no outcome."""
+def _refuse_outside(estimates: npt.NDArray[np.float64], labels: Labels, bounds: tuple[float, float], y: str) -> None:
+    """Means of outcomes within declared bounds lie there too."""
     low, high = bounds
     slack = 1e-9 * (high - low)
     outside = labels.where((estimates < low - slack) | (estimates > high + slack))
-    if not outside and not spread:
-        return
-    if declared:
+    if outside:
         raise complain(
             f"have an estimate ({y}) outside the declared bounds {low:g} to {high:g}", outside,
             "A mean of outcomes within the bounds cannot lie there: correct the estimate, or declare bounds that hold.",
         )  # fmt: skip
-    raise InputError(
-        f"The estimates {y!r} run from {float(estimates.min()):g} to {float(estimates.max()):g}, which an outcome of "
-        f"range {high - low:g} cannot give, so the sensitivity would be understated. Declare bounds=(lo, hi), the "
-        "least and the largest value any respondent could have, or give the sensitivity itself."
-    )
+
+
+def _refuse_narrow_range(
+    estimates: npt.NDArray[np.float64], outcome_range: float, bounds: tuple[float, float] | None, y: str
+) -> None:
+    """Means of outcomes within [lo, hi] cannot differ by more than hi - lo, nor a yes/no mean leave [0, 1]."""
+    low, high = float(estimates.min()), float(estimates.max())
+    slack = 1e-9 * outcome_range
+    outside = bounds is not None and (low < bounds[0] - slack or high > bounds[1] + slack)
+    if outside or high - low > outcome_range + slack:
+        raise InputError(
+            f"The estimates {y!r} run from {low:g} to {high:g}, which an outcome of range {outcome_range:g} cannot "
+            "give, so the sensitivity would be understated. Declare bounds=(lo, hi), the least and the largest value "
+            "any respondent could have, or give the sensitivity itself."
+        )
 
 
 #: How many times the middle half of the estimates (and the median's size) an estimate may lie from their median.

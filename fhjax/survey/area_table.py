@@ -14,9 +14,9 @@ from fhjax.errors import InputError, Problems, complain, first_few
 from fhjax.records import FloatArray, Labels
 from fhjax.survey import checks
 from fhjax.survey.codes import code, decide
+from fhjax.survey.evaluate import engine_errors, evaluate, number, word
 from fhjax.survey.formats import open_source
 from fhjax.survey.missing import Declared, missing_codes
-from fhjax.survey.read import engine_errors, evaluate, number, word
 from fhjax.survey.roles import as_names, parse_role
 from fhjax.survey.workspace import SourceFile, to_frame
 

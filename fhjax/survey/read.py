@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import duckdb
 import ibis
-from ibis.common.exceptions import OperationNotDefinedError, UnsupportedOperationError
 
 from fhjax.errors import DataWarning, InputError, Problems
 from fhjax.survey import checks, doubts
 from fhjax.survey.codes import Coding, code, decide
-from fhjax.survey.formats import Source, open_source
+from fhjax.survey.evaluate import engine_errors, evaluate, number, word
+from fhjax.survey.formats import open_source
 from fhjax.survey.missing import Declared, MissingCodes, missing_codes
 from fhjax.survey.roles import Role, as_names, left_out, parse_role, replicate_columns
-from fhjax.survey.workspace import Kind, SourceFile, Wanted, identifier
+from fhjax.survey.workspace import SourceFile
 
 __all__ = ["Roles", "SourceFile", "Survey", "open_survey"]
 
@@ -248,12 +246,15 @@ def _filtered(raw: Any, conditions: Mapping[str, Role]) -> tuple[Any, int, list[
         if not raw[key].type().is_boolean():
             problems.add(f"The filter {role.text!r} must be true or false for a record, like 'AGEP >= 16'.")
     problems.raise_if_any()
-    kept = raw.filter([raw[key] for key in conditions])
-    asked: dict[str, Any] = {"all": raw.count()}
+    keys = list(conditions)
+    every: Any = raw[keys[0]]
+    for key in keys[1:]:
+        every = every & raw[key]
+    asked: dict[str, Any] = {"all": raw.count(), "kept": every.sum()}
     for key in conditions:
         asked |= {f"false_{key}": (~raw[key]).sum(), f"unknown_{key}": raw[key].isnull().sum()}
     row = raw.aggregate(**asked).to_pyarrow().to_pylist()[0]
-    dropped = int(row["all"]) - int(kept.count().to_pyarrow().as_py())
+    dropped = int(row["all"]) - int(row["kept"] or 0)
     notes = []
     for key, role in conditions.items():
         false, unknown = int(row[f"false_{key}"] or 0), int(row[f"unknown_{key}"] or 0)
@@ -261,7 +262,7 @@ def _filtered(raw: Any, conditions: Mapping[str, Role]) -> tuple[Any, int, list[
         notes.append(f"The filter {role.text} dropped {false + unknown:,} records before the design{why}.")
     if len(conditions) > 1:
         notes.append(f"Together the {len(conditions)} conditions dropped {dropped:,} of {int(row['all']):,} records.")
-    return kept, dropped, notes
+    return raw.filter(every), dropped, notes
 
 
 def _made_of_missing(raw: Any) -> int:
@@ -285,92 +286,6 @@ def _bounds_needed(outcome: str, summary: checks.Summary) -> str:
         "nothing of a neighbouring data set. If these are codes of answers, make the outcome an expression that is "
         f"true or false, such as '{name} = 1'."
     )
-
-
-def word(key: str) -> str:
-    """A role's key as the messages call it."""
-    key = key.split("_")[0]
-    return {"y": "outcome", "plain": "outcome", "where": "filter", "stratum": "strata", "psu": "PSU"}.get(key, key)
-
-
-def wanted_columns(roles: dict[str, Role]) -> list[Wanted]:
-    """The columns that the roles read, each once, and how: as text for codes, as numbers for weights."""
-    kinds: dict[str, tuple[Kind, str]] = {}
-    strength = {"code": 2, "number": 1, "free": 0}
-    readers: dict[str, set[str]] = {}
-    for key, role in roles.items():
-        kind: Kind = "free"
-        if key.startswith(("area", "text_")) or key in ("stratum", "psu", "unit"):
-            kind = "code"
-        elif role.column is not None and (key.startswith("rep_") or key == "weight" or key.startswith("number_")):
-            kind = "number"
-        for column in role.inputs:
-            readers.setdefault(column, set()).add(key.split("_")[0])
-            if column not in kinds or strength[kind] > strength[kinds[column][0]]:
-                kinds[column] = (kind, role.name)
-    answers = {"y", "plain", "where"}
-    return [Wanted(column, kind, name, readers[column] <= answers) for column, (kind, name) in kinds.items()]
-
-
-def evaluate(origin: Source, roles: dict[str, Role], codes: MissingCodes = MissingCodes()) -> ibis.Table:  # noqa: B008
-    """The values of the roles as columns named by their keys, with the types they come in; declared codes are null."""
-    table = origin.table(wanted_columns(roles), codes)
-    expressions = {key: role for key, role in roles.items() if role.column is None}
-    if expressions:
-        # One at a time first, so that an expression that cannot be evaluated is named. The alias must not be the name
-        # of a table of the user's.
-        view = table.alias("fhjax_records")
-        added = {key: f"({role.guarded_sql}) AS {identifier('fhjax_' + key)}" for key, role in expressions.items()}
-        problems = Problems()
-        for key, sql in added.items():
-            if key == "plain":
-                continue
-            try:
-                view.sql(f"SELECT {sql} FROM fhjax_records", dialect="duckdb").schema()
-            except Exception as error:  # each backend has its own exceptions for SQL it cannot type
-                why = str(error).splitlines()[0].rstrip(".") + "."
-                hint = (
-                    " Codes are text here: compare them with text in single quotes, as in area = '001', or make them "
-                    "numbers with CAST(... AS BIGINT)."
-                    if "VARCHAR" in why
-                    else ""
-                )
-                problems.add(f"The {roles[key].name} {roles[key].text!r} cannot be evaluated: {why}{hint}")
-        problems.raise_if_any()
-        table = view.sql(f"SELECT *, {', '.join(added.values())} FROM fhjax_records", dialect="duckdb")
-    return table.select(**{key: table[role.column or f"fhjax_{key}"] for key, role in roles.items()})
-
-
-@contextlib.contextmanager
-def engine_errors(names: dict[str, str]) -> Iterator[None]:
-    """Turn a value that an expression cannot digest into an error in words."""
-    try:
-        yield
-    except (OperationNotDefinedError, UnsupportedOperationError) as error:
-        what = str(error).splitlines()[0]
-        raise InputError(
-            f"The table's backend cannot compute this ({what}). Hand over the records instead, for example "
-            "table.to_pyarrow(), which are then summed in DuckDB."
-        ) from error
-    except duckdb.Error as error:
-        shown = ", ".join(f"{word(key)} {text!r}" for key, text in names.items() if not key.startswith("rep_"))
-        raise InputError(
-            f"An expression met a value it cannot work with: {str(error).splitlines()[0]} (Roles: {shown}.) Correct "
-            "the value or use TRY_CAST; for decimal commas pass decimal=','."
-        ) from error
-
-
-def number(table: Any, key: str, role: Role) -> Any:
-    """A column as float64; text is refused with examples."""
-    column = table[key]
-    kind = column.type()
-    if kind.is_boolean():
-        return column.cast("int8").cast("float64")
-    if kind.is_string():
-        checks.refuse_text(table, key, role.name, role.text)
-    if not kind.is_numeric() and not kind.is_null():
-        raise InputError(f"The {role.name} {role.text!r} is of type {kind}, where a number is needed.")
-    return column.cast("float64")
 
 
 def _typed(

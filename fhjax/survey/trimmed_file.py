@@ -15,9 +15,10 @@ from fhjax.files import refuse_same, staged_file
 from fhjax.records import TrimmingPlan
 from fhjax.survey import checks
 from fhjax.survey.codes import Coding, code
+from fhjax.survey.evaluate import evaluate, number, wanted_columns
 from fhjax.survey.formats import open_source
 from fhjax.survey.missing import MissingCodes
-from fhjax.survey.read import Survey, evaluate, number, wanted_columns
+from fhjax.survey.read import Survey
 from fhjax.survey.roles import Role, as_names, parse_role, replicate_columns
 from fhjax.survey.workspace import Wanted
 

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fhjax.entrance import require_float64
-from fhjax.errors import InputError, NumericalError, Status, complain
-from fhjax.model.fit import area_data, fit, given
-from fhjax.privacy.guarantee import guarantees
+from fhjax.errors import InputError, Status, complain
+from fhjax.model.fit import fit, given
 from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
+from fhjax.trim.certificate import recomputed_rho, report_rho
 from fhjax.trim.closed_forms import JOINTS, MODES, admissible_shares
 from fhjax.trim.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
 from fhjax.trim.evaluate import OBJECTIVES, Evaluation, Problem, Settings, log_bounds, sums_at
@@ -67,11 +67,6 @@ def _at(x: jax.Array, problem: Problem, settings: Settings) -> Evaluation:
 def _lift(x: jax.Array, data: Problem, settings: Settings) -> jax.Array:
     _, lift = sums_at(x, data, settings)
     return jnp.zeros_like(x) if lift is None else lift
-
-
-@partial(jax.jit, static_argnames="settings")
-def _trimmed(x: jax.Array, data: Problem, settings: Settings) -> tuple[TrimmedSums, jax.Array | None]:
-    return sums_at(x, data, settings)
 
 
 @partial(jax.jit, static_argnames="lifted")
@@ -330,52 +325,6 @@ def least_rho(problem: TrimmingProblem, target: jax.Array) -> Found:
     found = found_at(x, goals, data, settings)
     best = int(jnp.argmin(found.excess))
     return jax.tree.map(lambda leaf: leaf[best : best + 1], found)
-
-
-def recomputed_rho(problem: TrimmingProblem, evaluation: Evaluation, *, frozen: bool) -> FloatArray:
-    """(m,) every area's term of rho by the public fit and guarantees, from the trimmed estimates alone."""
-    estimates = evaluation.estimates
-    psi = np.asarray(problem.data.sampling_variance if frozen else estimates.sampling_variance)
-    if not np.all(np.isfinite(psi)):
-        return np.full(len(psi), np.inf)
-    y = np.asarray(problem.data.centre) + np.asarray(estimates.shift)
-    data = area_data(y, psi, np.asarray(problem.data.X), labels=problem.labels, intercept=False)
-    known = frozen or problem.settings.method == "given"
-    fitted = given(data, problem.data.model_variance) if known else fit(data, method=problem.settings.method)
-    result = guarantees(data, fitted, float(problem.data.outcome_range) * np.asarray(estimates.share))
-    return _terms(problem, result)
-
-
-def report_rho(problem: TrimmingProblem, log_threshold: jax.Array) -> FloatArray:
-    """(m,) every area's term of rho as a report or a release would state it for the trimmed weights: nothing held.
-
-    With a given model variance, the larger of the two routes: estimated anew as by the report, and given as to a
-    release. Infinite where the sums hold no design variance to estimate, or where the fit fails.
-    """
-    m = len(problem.labels)
-    if problem.report_rule is None:
-        return np.full(m, np.inf)
-    trimmed, _ = _trimmed(log_threshold, problem.data, settings=problem.settings)
-    estimates = trimmed_estimates(problem.data.tables, trimmed, problem.report_rule)
-    psi = np.asarray(estimates.sampling_variance)
-    if not np.all(np.isfinite(psi) & (psi > 0.0)):
-        return np.full(m, np.inf)
-    y = np.asarray(problem.data.centre) + np.asarray(estimates.shift)
-    data = area_data(y, psi, np.asarray(problem.data.X), labels=problem.labels, intercept=False)
-    try:
-        fits = [fit(data, method=problem.report_method)]
-    except NumericalError:
-        return np.full(m, np.inf)
-    if problem.settings.method == "given":
-        fits.append(given(data, problem.data.model_variance))
-    sensitivity = float(problem.data.outcome_range) * np.asarray(estimates.share)
-    return np.max([_terms(problem, guarantees(data, fitted, sensitivity)) for fitted in fits], axis=0)
-
-
-def _terms(problem: TrimmingProblem, result: Any) -> FloatArray:
-    if problem.settings.joint == "independent":
-        return np.asarray(result.joint_independent_terms)
-    return np.asarray(result.per_area_rho if problem.settings.joint == "per_area" else result.own_area_rho)
 
 
 def describe(problem: TrimmingProblem, found: Found, target: FloatArray, number: float | None) -> TrimmingPlan:

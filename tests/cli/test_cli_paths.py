@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fhjax.cli import options
+from fhjax.cli import arguments
 from fhjax.cli.main import build_parser, main
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging, same_file
@@ -64,8 +64,8 @@ def path_options(verb: str) -> tuple[list[str], list[str]]:
     """Options of a verb that name files it reads, and that it writes, by their type alone."""
     parser = build_parser()._subparsers._group_actions[0].choices[verb]  # type: ignore[union-attr, index]
     assert isinstance(parser, argparse.ArgumentParser)
-    reads = [a.option_strings[0] for a in parser._actions if a.type is options.InFile and a.option_strings]
-    writes = [a.option_strings[0] for a in parser._actions if a.type in (options.OutFile, options.OutFolder)]
+    reads = [a.option_strings[0] for a in parser._actions if a.type is arguments.InFile and a.option_strings]
+    writes = [a.option_strings[0] for a in parser._actions if a.type in (arguments.OutFile, arguments.OutFolder)]
     return reads, writes
 
 
@@ -110,7 +110,7 @@ def test_every_path_option_has_a_type() -> None:
         for action in parser._actions:
             name = str(action.metavar or "")
             if name.startswith(("FILE", "DIR", "DRAWS")):
-                assert action.type in (options.InFile, options.OutFile, options.OutFolder), (verb, action.dest)
+                assert action.type in (arguments.InFile, arguments.OutFile, arguments.OutFolder), (verb, action.dest)
 
 
 def test_one_path_in_several_spellings(tmp_path: Path) -> None:
