@@ -181,7 +181,7 @@ def equal_weights_against_actual(table: pd.DataFrame, summary: dict[str, Any]) -
         return None
     factor = summary["equal_weight_factor_median"]
     refitted = summary["equal_weight_factor_refitted_median"]
-    both = f"; by {format_number(refitted)} with everything refitted" if math.isfinite(refitted) else ""
+    both = f"; all refitted, by {format_number(refitted)}" if math.isfinite(refitted) else ""
     title = f"With variances held, unequal weights multiply the median area's ρ by {format_number(factor)}{both}"
     return _pair(
         table, "rho_equal_weight", "ρ if weights were equal, variances held", title, "figureS2_equal_weights",
@@ -249,7 +249,7 @@ def _pair(table: pd.DataFrame, name: str, label: str, title: str, key: str, line
     ident_line(axes, line, above=bool(np.median(y) < np.median(x)) if len(x) else True)
     axes.set_xlabel("ρ of one area's draw")
     axes.set_ylabel(label)
-    titled(axes, title, 56)
+    titled(axes, title, 52)
     factor = np.abs(np.log(ratio(y, x)))
     infinite_note(axes, rho)
     order = np.argsort(-factor)[:6]

@@ -233,8 +233,8 @@ def text_summary(assessment: Assessment) -> str:
     factor = summary["equal_weight_factor_median"]
     if math.isfinite(factor):
         refitted = summary["equal_weight_factor_refitted_median"]
-        both = f", {format_number(refitted)} (all refitted)" if math.isfinite(refitted) else ""
-        lines.append(f"Unequal weights multiply the median rho by {format_number(factor)} (variances held){both}")
+        both = f", {format_number(refitted)} (refitted)" if math.isfinite(refitted) else ""
+        lines.append(f"Unequal weights: median rho times {format_number(factor)} (variances held){both}")
     if summary["num_infinite_rho"]:
         infinite = infinite_areas(assessment).replace("ρ", "rho")
         lines += textwrap.wrap(infinite, 80, max_lines=4, placeholder=" ...")
