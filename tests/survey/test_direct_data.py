@@ -204,7 +204,7 @@ def test_nhanes_domains_over_the_whole_design(carried):
     frame = pd.read_csv(example("nhanes0910_cholesterol"))
     frame = frame.assign(domain=frame["race"] + "|" + frame["age"] + "|" + frame["sex"])
     wanted = pd.read_csv(carried / "survey" / "nhanes0910_cholesterol.direct.csv").set_index("dom").sort_index()
-    survey = survey_from_frame(frame, area="domain", weight="weight", outcome="high_cholesterol = 1", strata="stratum",
+    survey = survey_from_frame(frame, area="domain", weight="weight", outcome="high_cholesterol", strata="stratum",
                                psu="psu")  # fmt: skip
     direct = direct_estimates(survey, zero_variance="keep")
     assert list(direct.labels) == list(wanted.index)
