@@ -7,14 +7,24 @@ beside the checkout, ``../shared``, or where ``FHJAX_SHARED`` points. Tests that
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))  # so that tests import their oracles: from oracles import ...
+
+# Compiling takes most of the time: what one worker compiled, the others and the programs they start read from here.
+# Point the variable to a folder that stays, and the next run starts with what this one compiled.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="fhjax-tests-")
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import fhjax  # noqa: E402, F401  (float64 before any test makes an array)
 

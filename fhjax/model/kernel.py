@@ -128,6 +128,12 @@ def long_basis(Xt: Array, y: Array) -> tuple[Array, Array, Array, Array, Array]:
     return Q, R, share, offset, sums[-1]
 
 
+def least_information(s: Array, problem: Problem) -> Array:
+    """tr P P is at least (m - p) / (s + max psi)^2."""
+    largest = jnp.max(jnp.where(jnp.isfinite(problem.psi), problem.psi, 0.0)) / problem.scale
+    return (problem.count - problem.num_columns) / (s + largest) ** 2
+
+
 def conclude(
     problem: Problem, s: Array, centre: Array, steps: Array, status: Array, R: Array, share: Array, method: str
 ) -> FayHerriotFit:
@@ -141,7 +147,12 @@ def conclude(
     distance = one.yy - one.b @ gamma
     AG2 = A @ two.G
     if method == "reml":
-        information = 0.5 * (two.w - 2.0 * jnp.sum(A * three.G) + jnp.sum(AG2 * AG2.T))
+        information = two.w - 2.0 * jnp.sum(A * three.G) + jnp.sum(AG2 * AG2.T)
+        # One area far more precise than all others leaves nothing of tr P P but rounding. The m - p eigenvalues of P
+        # are at least 1 / (s + max psi): the standard error is then too large, never undefined.
+        information = 0.5 * jax.lax.cond(
+            information > 1e-12 * two.w, lambda: information, lambda: least_information(s, problem)
+        )
         variance = 1.0 / information
     elif method == "ml":
         variance = 2.0 / two.w

@@ -64,8 +64,8 @@ def decide(
         roles: key -> role of the codes; ``words``: key -> "area", "PSU", ... for messages.
 
     Raises:
-        InputError: numbers that are not whole; codes that differ only in outer blanks, or that look like numbers in
-            some records and like codes in others.
+        InputError: numbers that are not whole; codes that differ only in outer blanks or leading zeros, or that look
+            like numbers in some records and like codes in others.
     """
     problems, notes, cautions = Problems(), [], []
     kinds = {key: table[key].type() for key in roles}
@@ -78,6 +78,8 @@ def decide(
         elif kind.is_string():
             asked[f"padded_{key}"] = (column != bare(column)).sum()
             asked[f"point_{key}"] = (column.contains(".") | column.contains("+")).sum()
+            asked[f"zero_{key}"] = column.strip().startswith("0").sum()
+            asked[f"short_{key}"], asked[f"long_{key}"] = column.length().min(), column.length().max()
             asked[f"na_{key}"] = column.isin(["NA", "NaN", "nan", "NULL", "null", "None", "N/A"]).sum()
     found = to_frame(table.aggregate(**asked)).iloc[0] if asked else {}
     count = {name: 0 if pd.isna(found[name]) else int(found[name]) for name in asked}
@@ -114,6 +116,9 @@ def decide(
                     whole = _whole_numbers_as_text(table, key, word, name)
                 if whole:
                     notes.append(f"The {word} codes {name!r} are written as 101.0 or 1e+05; whole numbers are used.")
+            elif count[f"zero_{key}"] and count[f"short_{key}"] < count[f"long_{key}"]:
+                with problems.caught():
+                    _refuse_lost_zeros(table, key, word, name)
             if count[f"na_{key}"]:
                 cautions.append(
                     f"The {word} codes {name!r} hold NA or a like word in {count[f'na_{key}']:,} records, taken as a "
@@ -135,6 +140,23 @@ def _refuse_merging(table: Any, key: str, word: str, name: str) -> None:
             f"{len(twice):,} {word} code{'s' * (len(twice) > 1)} in {name!r} {verb} only in outer blanks: "
             f"{first_few(forms, limit=6)}. Are they the same? If so use the expression trim({name}); if not, "
             "rename them."
+        )
+
+
+def _refuse_lost_zeros(table: Any, key: str, word: str, name: str) -> None:
+    """003 beside 3: one of the files, or a program in between, dropped leading zeros."""
+    codes = table.select(code=bare(table[key])).distinct().filter(lambda t: t.code.re_search("^[0-9]+$"))
+    codes = codes.mutate(digits=codes.code.re_replace("^0+", ""))
+    twice = codes.group_by("digits").aggregate(forms=codes.count()).filter(lambda t: t.forms > 1)
+    count = int(to_frame(twice.aggregate(n=twice.count()))["n"].iloc[0])
+    if count:
+        few = to_frame(twice.order_by("digits").limit(3))["digits"]
+        forms = to_frame(codes.filter(codes.digits.isin(list(few))).order_by("digits", "code"))["code"]
+        raise InputError(
+            f"{count:,} {word} code{'s' * (count > 1)} in {name!r} {'differs' if count == 1 else 'differ'} only in "
+            f"leading zeros: {first_few(forms, limit=6)}. Some program dropped them: read the codes as text from the "
+            f"original file. If the forms mean the same use the expression CAST({name} AS BIGINT); if they do not, "
+            f"make them words with 'c' || {name}."
         )
 
 

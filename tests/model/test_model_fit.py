@@ -250,6 +250,11 @@ def test_failures_are_raised_in_words():
     [(0.0, 3538441.0), (0.0, 13673636.0), (0.0, 33734344.0), (0.0, 76510164.0), (2846.0, 1e-9), (0.0, 40509019.0)],
     "ml",
 )
+@example(
+    # One area is so much more precise than the others that tr P P is all rounding.
+    [(0.0, 15373281.0), (0.0, 15375141.0), (0.0, 18160078.0), (0.0, 136473968.0), (0.0, 302146957.0), (0.0, 0.0625)],
+    "reml",
+)
 @for_all(
     st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(1e-9, 1e9)), min_size=6, max_size=6),
     st.sampled_from(["reml", "ml", "moment"]),
