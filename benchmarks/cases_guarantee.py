@@ -11,7 +11,7 @@ from benchmarks.registry import Contest, case
 from fhjax.model.fit import area_data, given
 from fhjax.model.posterior import posterior
 from fhjax.privacy.guarantee import guarantees
-from fhjax.privacy.intercept import all_guarantees_intercept
+from fhjax.privacy.intercept import intercept_guarantees
 
 MODEL_VARIANCE = 0.02
 SIZES = tuple(10**k for k in range(2, 8))
@@ -36,7 +36,7 @@ def problem(size: int, p: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def fresh(size: int, p: int) -> Contest:
     psi, delta, _ = problem(size)
     x, d = jnp.asarray(psi), jnp.asarray(delta)
-    return Contest(lambda: all_guarantees_intercept(x, MODEL_VARIANCE, d), _rivals(psi, delta))
+    return Contest(lambda: intercept_guarantees(x, MODEL_VARIANCE, d), _rivals(psi, delta))
 
 
 @case(
@@ -52,7 +52,7 @@ def reused(size: int, p: int) -> Contest:
     held = [jnp.zeros(size)]
 
     def ours():
-        result = all_guarantees_intercept(x, MODEL_VARIANCE, d, out=held[0])
+        result = intercept_guarantees(x, MODEL_VARIANCE, d, out=held[0])
         held[0] = result.per_area_rho
         return result
 

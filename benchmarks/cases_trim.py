@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.registry import Contest, case
-from fhjax.trim.arrays import sums_from_arrays
-from fhjax.trim.evaluate import log_bounds
-from fhjax.trim.plan import trimming_problem
-from fhjax.trim.search import look
+from fhjax.caps.arrays import sums_from_arrays
+from fhjax.caps.evaluate import log_bounds
+from fhjax.caps.plan import trimming_problem
+from fhjax.caps.search import look
 
 REPLICATES = 80
 RECORDS = 200  # an area; the rival has a tenth of them

@@ -10,10 +10,10 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.trim.arrays import sums_from_arrays
-from fhjax.trim.evaluate import log_bounds
-from fhjax.trim.plan import plan_trimming, trimming_problem
-from fhjax.trim.search import estimates_on, first_grid, look, search_by_area, search_by_gradient, settle
+from fhjax.caps.arrays import sums_from_arrays
+from fhjax.caps.evaluate import log_bounds
+from fhjax.caps.plan import plan_trimming, trimming_problem
+from fhjax.caps.search import estimates_on, first_grid, look, search_by_area, search_by_gradient, settle
 
 TOLERANCE = 1e-6
 

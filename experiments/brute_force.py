@@ -54,7 +54,16 @@ def claims_of(seed: int, outcome: str, by_record: bool, design: str, way: dict[s
     frame, y = survey.frame, survey.frame["y"].to_numpy()
     weight = frame["w"].to_numpy()
     roles = {"area": "area", "weight": "w", "outcome": "y", "bounds": survey.bounds}
-    words = ["--area", "area", "--weight", "w", "--outcome", "y", "--bounds", *(f"{bound:g}" for bound in survey.bounds)]
+    words = [
+        "--area",
+        "area",
+        "--weight",
+        "w",
+        "--outcome",
+        "y",
+        "--bounds",
+        *(f"{bound:g}" for bound in survey.bounds),
+    ]
     if not by_record:
         roles["unit"] = "hh"
         words += ["--unit", "hh"]
@@ -101,7 +110,11 @@ def claims_of(seed: int, outcome: str, by_record: bool, design: str, way: dict[s
         if "model-variance" in way:
             fits.append(float(way["model-variance"]))
         reached = max(float(truth.true_rho(psi, s2, after)[joint]) for s2 in fits)
-        yield {"claim": "rho of the written weights", "claimed": summary["rho_by_the_route_of_the_report"], "truth": reached}
+        yield {
+            "claim": "rho of the written weights",
+            "claimed": summary["rho_by_the_route_of_the_report"],
+            "truth": reached,
+        }
         if summary["certified"]:
             yield {"claim": "certificate: the target", "claimed": target, "truth": reached}
         else:

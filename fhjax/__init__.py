@@ -40,9 +40,14 @@ _PUBLIC = {
     "read_population": "fhjax.survey.covariates",
     "area_data": "fhjax.model.fit",
     "fit": "fhjax.model.fit",
+    "given": "fhjax.model.fit",
     "posterior": "fhjax.model.posterior",
     "Coefficients": "fhjax.privacy.coefficients",
     "guarantees": "fhjax.privacy.guarantee",
+    "intercept_guarantees": "fhjax.privacy.intercept",
+    "per_area_rho": "fhjax.privacy.rho",
+    "joint_rho_correlated": "fhjax.privacy.rho",
+    "joint_rho_independent": "fhjax.privacy.rho",
     "subset_guarantee": "fhjax.privacy.linear",
     "regional_guarantee": "fhjax.privacy.linear",
     "linear_guarantee": "fhjax.privacy.linear",
@@ -56,7 +61,8 @@ _PUBLIC = {
     "delta_exact": "fhjax.privacy.conversion",
     "rho_for_epsilon": "fhjax.privacy.conversion",
     "personal_risk": "fhjax.privacy.tradeoff",
-    "plan_trimming": "fhjax.trim.plan",
+    "trim": "fhjax.trimming",
+    "plan_trimming": "fhjax.caps.plan",
     "draws": "fhjax.release.draws",
     "publish": "fhjax.release.publish",
     "check": "fhjax.plrv.check",
@@ -89,8 +95,9 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from fhjax.assessment import assess
+    from fhjax.caps.plan import plan_trimming
     from fhjax.errors import InputError, NumericalError, Status
-    from fhjax.model.fit import area_data, fit
+    from fhjax.model.fit import area_data, fit, given
     from fhjax.model.posterior import posterior
     from fhjax.plrv.audit import audit
     from fhjax.plrv.check import check
@@ -105,7 +112,9 @@ if TYPE_CHECKING:
         rho_for_epsilon,
     )
     from fhjax.privacy.guarantee import guarantees
+    from fhjax.privacy.intercept import intercept_guarantees
     from fhjax.privacy.linear import linear_guarantee, regional_guarantee, subset_guarantee
+    from fhjax.privacy.rho import joint_rho_correlated, joint_rho_independent, per_area_rho
     from fhjax.privacy.tradeoff import personal_risk
     from fhjax.release.draws import draws
     from fhjax.release.publish import publish
@@ -118,4 +127,4 @@ if TYPE_CHECKING:
     from fhjax.survey.read import open_survey
     from fhjax.survey.sums import area_sums
     from fhjax.survey.variance import Replicates, Taylor
-    from fhjax.trim.plan import plan_trimming
+    from fhjax.trimming import trim

@@ -200,7 +200,7 @@ class TrimmingSums:
     outcome: FloatArray  # (q,) sum of w (Y - centre)
     replicate_weights: FloatArray | None = None  # (q, R) sums of the replicate weights
     replicate_outcomes: FloatArray | None = None  # (q, R) sums of w_b (Y - centre)
-    # (q, 5) and (q, 9), see fhjax.trim.tables: what Taylor linearisation over strata and PSUs needs
+    # (q, 5) and (q, 9), see fhjax.caps.tables: what Taylor linearisation over strata and PSUs needs
     cluster_linear: FloatArray | None = None
     cluster_squares: FloatArray | None = None
     outcome_lower: float = static(default=0.0)

@@ -19,8 +19,8 @@ from fhjax.survey.direct import direct_estimates
 from fhjax.survey.read import Survey
 from fhjax.survey.sorted_weights import trimming_sums
 from fhjax.survey.variance import Replicates, Taylor
-from fhjax.trim.certificate import joint_terms
-from fhjax.trim.plan import TrimmingProblem, plan_trimming, trimming_problem
+from fhjax.caps.certificate import joint_terms
+from fhjax.caps.plan import TrimmingProblem, plan_trimming, trimming_problem
 
 
 def trim(
@@ -42,7 +42,7 @@ def trim(
         delta: of the conversion.
         variance: how design variances are estimated; needed with replicate weights.
         zero_variance: ``"error"`` or ``"exclude"`` areas whose design variance is 0.
-        options: those of :func:`fhjax.trim.plan.plan_trimming`.
+        options: those of :func:`fhjax.caps.plan.plan_trimming`.
 
     Returns:
         A :class:`~fhjax.records.TrimmingPlan`; look at ``certified`` first.

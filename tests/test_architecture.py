@@ -23,13 +23,13 @@ MAY_IMPORT = {
     "sharding": FOUNDATIONS,
     "model": FOUNDATIONS | {"sharding"},
     "privacy": FOUNDATIONS | {"model", "sharding"},
-    "trim": FOUNDATIONS | {"model", "privacy"},
+    "caps": FOUNDATIONS | {"model", "privacy"},
     "assessment": FOUNDATIONS | {"survey", "model", "privacy"},
-    "trimming": FOUNDATIONS | {"assessment", "survey", "model", "privacy", "trim"},
+    "trimming": FOUNDATIONS | {"assessment", "survey", "model", "privacy", "caps"},
     "release": FOUNDATIONS | {"model", "privacy"},
     "plrv": FOUNDATIONS | {"model", "privacy", "release"},
     "report": FOUNDATIONS | {"privacy", "assessment", "plrv"},
-    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "trim", "trimming", "release", "plrv", "report"},
+    "cli": FOUNDATIONS | {"survey", "model", "privacy", "assessment", "caps", "trimming", "release", "plrv", "report"},
 }
 # library -> the rooms that may import it
 LIVES_IN = {
@@ -39,7 +39,7 @@ LIVES_IN = {
     "pyreadstat": {"survey"},
     "matplotlib": {"report"},
     "jinja2": {"report"},
-    "optax": {"trim"},
+    "optax": {"caps"},
 }
 
 

@@ -121,7 +121,7 @@ def _trim(args: argparse.Namespace, out: Path, target: float, started: datetime.
             per_area_targets=args.per_area,
         )
     with steps.step("search for caps"):
-        from fhjax.trim.plan import plan_trimming
+        from fhjax.caps.plan import plan_trimming
 
         goal = np.full(len(problem.labels), target) if args.per_area else target
         begun = time.perf_counter()
@@ -129,11 +129,11 @@ def _trim(args: argparse.Namespace, out: Path, target: float, started: datetime.
         seconds = time.perf_counter() - begun
         points, rules = None, []
         if args.frontier:
-            from fhjax.trim.frontier import frontier
+            from fhjax.caps.frontier import frontier
 
             points = frontier(problem)
         if args.rules:
-            from fhjax.trim.classical import compare_rules
+            from fhjax.caps.classical import compare_rules
 
             rules = compare_rules(problem)
     with steps.step("weights, certificate, report"):

@@ -135,7 +135,7 @@ def _maxima(psi: Array, s2: Array, delta: Array, S: Array, M: Array, peak: Array
     return 0.5 * jnp.max(joint), jnp.maximum(others * peak / S, ratio(psi[where], delta[where]) * rest / S)
 
 
-def all_guarantees_intercept(
+def intercept_guarantees(
     sampling_variance: Any,
     model_variance: Any,
     sensitivity: Any,
@@ -164,7 +164,7 @@ def all_guarantees_intercept(
     Source: Das and Drechsler (2026), Proposition 1 and equations (24), (25); docs/derivations.md, sections 4 to 8.
 
     Example:
-        >>> result = all_guarantees_intercept([1.0, 1.0, 2.0], 1.0, [0.1, 0.1, 0.1])
+        >>> result = intercept_guarantees([1.0, 1.0, 2.0], 1.0, [0.1, 0.1, 0.1])
         >>> round(float(result.joint_correlated), 6)
         0.003438
     """

@@ -64,9 +64,7 @@ def generated_survey(seed: int, outcome: str, *, by_record: bool) -> GeneratedSu
 def estimates(frame: pd.DataFrame, weight: np.ndarray, y: np.ndarray) -> np.ndarray:
     area = frame["area"].to_numpy()
     seen = ~np.isnan(y)
-    return np.array(
-        [survey_oracle.hajek(weight[seen & (area == k)], y[seen & (area == k)]) for k in np.unique(area)]
-    )
+    return np.array([survey_oracle.hajek(weight[seen & (area == k)], y[seen & (area == k)]) for k in np.unique(area)])
 
 
 def variances(frame: pd.DataFrame, weight: np.ndarray, y: np.ndarray, design: str) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Dense, slow NumPy versions of what fhjax.trim computes from prefix sums. Nothing here imports the package."""
+"""Dense, slow NumPy versions of what fhjax.caps computes from prefix sums. Nothing here imports the package."""
 
 from __future__ import annotations
 

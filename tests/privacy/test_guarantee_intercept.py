@@ -7,7 +7,7 @@ import pytest
 from fhjax.errors import InputError
 from fhjax.privacy.coefficients import coefficients
 from fhjax.privacy.extremes import largest_effects
-from fhjax.privacy.intercept import all_guarantees_intercept
+from fhjax.privacy.intercept import intercept_guarantees
 from fhjax.privacy.rho import joint_rho_correlated, joint_rho_independent, own_area_terms, per_area_rho
 
 
@@ -29,7 +29,7 @@ def test_fast_path_equals_the_operator(m, scale):
     effects = largest_effects(coefficients(psi, s2, ones), delta)
     ratio = np.asarray(effects.off_diagonal / (coefficients(psi, s2, ones).own() * delta)).max()
     for out in (None, jnp.zeros(m)):
-        result = all_guarantees_intercept(psi, s2, delta, out=out)
+        result = intercept_guarantees(psi, s2, delta, out=out)
         np.testing.assert_allclose(result.per_area_rho, expected, rtol=1e-11)
         assert float(result.sequential) == pytest.approx(expected.sum(), rel=1e-11)
         joint = float(joint_rho_correlated(psi, s2, ones, delta))
@@ -41,16 +41,16 @@ def test_fast_path_equals_the_operator(m, scale):
 
 
 def test_zero_variances_and_public_areas_are_never_nan():
-    result = all_guarantees_intercept([0.0, 1.0, 2.0], 0.5, [0.1, 0.1, 0.1])
+    result = intercept_guarantees([0.0, 1.0, 2.0], 0.5, [0.1, 0.1, 0.1])
     assert np.isinf(np.asarray(result.per_area_rho)).tolist() == [True, False, False]
     assert np.isinf(float(result.joint_independent))
     assert int(result.worst_area) == 0
-    result = all_guarantees_intercept([0.0, 1.0, 2.0], 0.5, [0.0, 0.1, 0.1])
+    result = intercept_guarantees([0.0, 1.0, 2.0], 0.5, [0.0, 0.1, 0.1])
     assert float(result.per_area_rho[0]) == 0.0
     assert np.isfinite(float(result.joint_independent))
-    result = all_guarantees_intercept([1.0], 0.5, [0.1])
+    result = intercept_guarantees([1.0], 0.5, [0.1])
     assert float(result.largest_off_diagonal_ratio) == 0.0
-    result = all_guarantees_intercept([1.0, 1.0], 0.5, [0.0, 0.0])
+    result = intercept_guarantees([1.0, 1.0], 0.5, [0.0, 0.0])
     assert float(result.joint_correlated) == 0.0
     assert not np.isnan(float(result.largest_off_diagonal_ratio))
 
@@ -58,15 +58,15 @@ def test_zero_variances_and_public_areas_are_never_nan():
 def test_a_given_up_buffer_is_used():
     psi, s2, delta = problem(50_000, seed=0, scale=0.5)
     out = jnp.zeros(50_000)
-    all_guarantees_intercept(psi, s2, delta, out=out)
+    intercept_guarantees(psi, s2, delta, out=out)
     assert out.is_deleted()
 
 
 def test_bad_input_is_refused():
     for psi, s2, delta in (([-1.0], 1.0, [1.0]), ([1.0], -1.0, [1.0]), ([1.0], 1.0, [np.inf]), ([np.nan], 1.0, [1.0])):
         with pytest.raises(InputError, match="finite and not negative"):
-            all_guarantees_intercept(psi, s2, delta)
+            intercept_guarantees(psi, s2, delta)
     with pytest.raises(InputError, match="shape"):
-        all_guarantees_intercept([1.0, 1.0], 1.0, [1.0])
+        intercept_guarantees([1.0, 1.0], 1.0, [1.0])
     with pytest.raises(InputError, match="float64"):
-        all_guarantees_intercept(np.ones(2, np.float32), 1.0, [1.0, 1.0])
+        intercept_guarantees(np.ones(2, np.float32), 1.0, [1.0, 1.0])

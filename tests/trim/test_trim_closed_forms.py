@@ -7,8 +7,8 @@ import pytest
 from oracles import trim_oracle
 
 from fhjax.errors import InputError
-from fhjax.trim.closed_forms import admissible_shares, frozen_caps, frozen_terms, shares_under, smallest_rho
-from fhjax.trim.shares import realised_shares, sorted_sizes
+from fhjax.caps.closed_forms import admissible_shares, frozen_caps, frozen_terms, shares_under, smallest_rho
+from fhjax.caps.shares import realised_shares, sorted_sizes
 
 WEIGHTS = np.r_[10, np.ones(39), 30, 20, 10, np.full(57, 2.0), np.ones(100)]
 AREA = np.r_[np.zeros(40), np.ones(60), np.full(100, 2)].astype(int)
@@ -64,7 +64,7 @@ def test_one_multiple_of_the_mean() -> None:
 @pytest.mark.parametrize("mode", ["mean", "median", "absolute"])
 @pytest.mark.parametrize("total_kept", [False, True])
 def test_one_number_is_the_largest_that_meets_the_target(mode, total_kept) -> None:
-    from fhjax.trim.closed_forms import thresholds_of_multiple
+    from fhjax.caps.closed_forms import thresholds_of_multiple
 
     result = frozen_caps(SIZES, admissible_shares(PSI, MODEL, X, 0.05), mode=mode, total_kept=total_kept)
     rho = frozen_terms(PSI, MODEL, X, shares_under(SIZES, result.threshold)).max()

@@ -7,11 +7,11 @@ import pytest
 from oracles import trim_oracle
 
 from fhjax.errors import InputError
-from fhjax.trim.arrays import sums_from_arrays
-from fhjax.trim.classical import classical_thresholds, compare_rules
-from fhjax.trim.frontier import frontier, noise_competitor
-from fhjax.trim.plan import trimming_problem
-from fhjax.trim.shares import realised_shares, sorted_sizes
+from fhjax.caps.arrays import sums_from_arrays
+from fhjax.caps.classical import classical_thresholds, compare_rules
+from fhjax.caps.frontier import frontier, noise_competitor
+from fhjax.caps.plan import trimming_problem
+from fhjax.caps.shares import realised_shares, sorted_sizes
 
 M, N, R = 12, 30, 8
 MULTIPLES = np.full(R, 0.5)

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.records import FloatArray
-from fhjax.trim.evaluate import log_bounds
-from fhjax.trim.plan import TrimmingProblem
-from fhjax.trim.search import estimates_on, first_grid, look
-from fhjax.trim.shares import SortedSizes
-from fhjax.trim.tables import sizes_of
+from fhjax.caps.evaluate import log_bounds
+from fhjax.caps.plan import TrimmingProblem
+from fhjax.caps.search import estimates_on, first_grid, look
+from fhjax.caps.shares import SortedSizes
+from fhjax.caps.tables import sizes_of
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 With psi and sigma_v^2 fixed, rho depends on the weights through the sensitivities R t_k alone, and each bound is the
 largest of terms that grow with one t_k. So every area has a largest admissible share t_k*, and the least trimming that
-reaches it is a formula (see :mod:`fhjax.trim.shares`).
+reaches it is a formula (see :mod:`fhjax.caps.shares`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fhjax.errors import InputError, complain
 from fhjax.privacy.coefficients import Coefficients, coefficients
 from fhjax.privacy.rho import independent_terms, own_area_terms
 from fhjax.records import FloatArray, Labels
-from fhjax.trim.shares import SortedSizes, caps_for_shares
+from fhjax.caps.shares import SortedSizes, caps_for_shares
 
 Joint = Literal["correlated", "independent"]
 Mode = Literal["area", "mean", "median", "absolute"]

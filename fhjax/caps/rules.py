@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fhjax.errors import InputError, complain
 from fhjax.records import FloatArray, IntArray, Labels
-from fhjax.trim.shares import checked
+from fhjax.caps.shares import checked
 
 Redistribution = Literal["none", "proportional", "additive"]
 REDISTRIBUTIONS = ("none", "proportional", "additive")

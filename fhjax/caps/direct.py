@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fhjax.errors import InputError
 from fhjax.records import Array, TrimmingSums, record, static
-from fhjax.trim.tables import CROSS_A, CROSS_B, OUTCOME, Tables, TrimmedSums, untrimmed_sums
+from fhjax.caps.tables import CROSS_A, CROSS_B, OUTCOME, Tables, TrimmedSums, untrimmed_sums
 
 Variance = Literal["replicates", "taylor", "weights"]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from fhjax.errors import InputError, complain
 from fhjax.records import Labels, TrimmingSums
-from fhjax.trim.shares import checked
+from fhjax.caps.shares import checked
 
 
 def sums_from_arrays(

@@ -20,7 +20,7 @@ import numpy as np
 import optax
 
 from fhjax.records import Array
-from fhjax.trim.evaluate import (
+from fhjax.caps.evaluate import (
     Context,
     Evaluation,
     Problem,

@@ -13,10 +13,10 @@ from fhjax.errors import InputError
 from fhjax.model.fit import fit_kernel
 from fhjax.model.posterior import posterior_kernel
 from fhjax.records import FloatArray
-from fhjax.trim.evaluate import log_bounds
-from fhjax.trim.plan import TrimmingProblem
-from fhjax.trim.search import estimates_on, first_grid, look, search
-from fhjax.trim.tables import sizes_of
+from fhjax.caps.evaluate import log_bounds
+from fhjax.caps.plan import TrimmingProblem
+from fhjax.caps.search import estimates_on, first_grid, look, search
+from fhjax.caps.tables import sizes_of
 
 
 @dataclasses.dataclass(frozen=True)

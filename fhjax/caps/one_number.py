@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from fhjax.records import Array
-from fhjax.trim.evaluate import Problem, Settings, evaluate
-from fhjax.trim.search import MARGIN, Found, excess_of
-from fhjax.trim.tables import WEIGHT, Tables, thresholds_for_shares
+from fhjax.caps.evaluate import Problem, Settings, evaluate
+from fhjax.caps.search import MARGIN, Found, excess_of
+from fhjax.caps.tables import WEIGHT, Tables, thresholds_for_shares
 
 POINTS = 96  # multiples looked at together
 ROUNDS = 7  # refinements of the grid, each to two of its intervals

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.records import Array, FloatArray, TrimmingSums, record, static
-from fhjax.trim.shares import SortedSizes
+from fhjax.caps.shares import SortedSizes
 
 #: Columns of the linear table: weights, centred outcomes, then the five cluster columns, then the replicates.
 WEIGHT, OUTCOME = 0, 1

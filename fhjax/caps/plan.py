@@ -15,13 +15,13 @@ from fhjax.entrance import require_float64
 from fhjax.errors import InputError, Status, complain
 from fhjax.model.fit import fit, given
 from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
-from fhjax.trim.certificate import recomputed_rho, report_rho
-from fhjax.trim.closed_forms import JOINTS, MODES, admissible_shares
-from fhjax.trim.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
-from fhjax.trim.evaluate import OBJECTIVES, Evaluation, Problem, Settings, log_bounds, sums_at
-from fhjax.trim.one_number import search_on_line
-from fhjax.trim.rules import REDISTRIBUTIONS
-from fhjax.trim.search import (
+from fhjax.caps.certificate import recomputed_rho, report_rho
+from fhjax.caps.closed_forms import JOINTS, MODES, admissible_shares
+from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
+from fhjax.caps.evaluate import OBJECTIVES, Evaluation, Problem, Settings, log_bounds, sums_at
+from fhjax.caps.one_number import search_on_line
+from fhjax.caps.rules import REDISTRIBUTIONS
+from fhjax.caps.search import (
     GRID,
     Found,
     best_of,
@@ -35,7 +35,7 @@ from fhjax.trim.search import (
     settle,
     starts_from_all,
 )
-from fhjax.trim.tables import Tables, TrimmedSums, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
+from fhjax.caps.tables import Tables, TrimmedSums, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
 
 Joint = Literal["correlated", "independent"]
 Mode = Literal["area", "mean", "median", "absolute"]

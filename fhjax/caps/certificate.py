@@ -12,12 +12,12 @@ from fhjax.errors import NumericalError
 from fhjax.model.fit import area_data, fit, given
 from fhjax.privacy.guarantee import guarantees
 from fhjax.records import FloatArray, Guarantees
-from fhjax.trim.direct import trimmed_estimates
-from fhjax.trim.evaluate import Evaluation, Problem, Settings, sums_at
-from fhjax.trim.tables import TrimmedSums
+from fhjax.caps.direct import trimmed_estimates
+from fhjax.caps.evaluate import Evaluation, Problem, Settings, sums_at
+from fhjax.caps.tables import TrimmedSums
 
 if TYPE_CHECKING:
-    from fhjax.trim.plan import TrimmingProblem
+    from fhjax.caps.plan import TrimmingProblem
 
 
 def joint_terms(result: Guarantees, joint: str) -> FloatArray:
