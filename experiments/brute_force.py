@@ -29,7 +29,7 @@ import fhjax
 from fhjax.cli.main import main as fhjax_command
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from oracles import brute_force as truth  # noqa: E402
+from oracles import brute_force as truth
 
 RESULTS = Path(__file__).parent / "results" / "brute_force.csv"
 ROUNDING = 1e-9

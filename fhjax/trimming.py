@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fhjax.assessment import model_data
+from fhjax.caps.certificate import joint_terms
+from fhjax.caps.plan import TrimmingProblem, plan_trimming, trimming_problem
 from fhjax.errors import InputError
 from fhjax.model.fit import fit, given
 from fhjax.privacy.conversion import rho_for_epsilon
@@ -19,8 +21,6 @@ from fhjax.survey.direct import direct_estimates
 from fhjax.survey.read import Survey
 from fhjax.survey.sorted_weights import trimming_sums
 from fhjax.survey.variance import Replicates, Taylor
-from fhjax.caps.certificate import joint_terms
-from fhjax.caps.plan import TrimmingProblem, plan_trimming, trimming_problem
 
 
 def trim(

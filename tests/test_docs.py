@@ -1,7 +1,8 @@
 """What README and docs print works as printed: Python blocks run, commands run on files of the kind they name, names
 exist.
 
-Files that a reader brings (a PUMS zip, BRFSS, a survey of persons) are stood in for by small ones with the same columns.
+Files that a reader brings (a PUMS zip, BRFSS, a survey of persons) are stood in for by small ones with the same
+columns.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     persons().to_parquet(here / "persons.parquet")
     persons().to_parquet(here / "acs2024_us_persons.parquet")
     pyreadstat.write_xport(respondents(), str(here / "LLCP2022.XPT"), file_format_version=8)
-    survey = fhjax.open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
-                               outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")  # fmt: skip
+    survey = fhjax.open_survey(
+        "example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight", outcome="high_cholesterol = 1",
+        strata="stratum", psu="psu", where="age <> '0-19'",
+    )  # fmt: skip
     direct = fhjax.direct_estimates(survey)
     data = fhjax.assess(direct).area_data
     drawn = fhjax.draws(fhjax.posterior(data, fhjax.fit(data)), key=jax.random.key(3), num_draws=50)

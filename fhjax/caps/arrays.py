@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.caps.shares import checked
 from fhjax.errors import InputError, complain
 from fhjax.records import Labels, TrimmingSums
-from fhjax.caps.shares import checked
 
 
 def sums_from_arrays(

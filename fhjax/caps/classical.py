@@ -7,12 +7,12 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.records import FloatArray
 from fhjax.caps.evaluate import log_bounds
 from fhjax.caps.plan import TrimmingProblem
 from fhjax.caps.search import estimates_on, first_grid, look
 from fhjax.caps.shares import SortedSizes
 from fhjax.caps.tables import sizes_of
+from fhjax.records import FloatArray
 
 
 @dataclasses.dataclass(frozen=True)

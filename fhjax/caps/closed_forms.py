@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.caps.shares import SortedSizes, caps_for_shares
 from fhjax.errors import InputError, complain
 from fhjax.privacy.coefficients import Coefficients, coefficients
 from fhjax.privacy.rho import independent_terms, own_area_terms
 from fhjax.records import FloatArray, Labels
-from fhjax.caps.shares import SortedSizes, caps_for_shares
 
 Joint = Literal["correlated", "independent"]
 Mode = Literal["area", "mean", "median", "absolute"]

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.caps.tables import CROSS_A, CROSS_B, OUTCOME, Tables, TrimmedSums, untrimmed_sums
 from fhjax.errors import InputError
 from fhjax.records import Array, TrimmingSums, record, static
-from fhjax.caps.tables import CROSS_A, CROSS_B, OUTCOME, Tables, TrimmedSums, untrimmed_sums
 
 Variance = Literal["replicates", "taylor", "weights"]
 

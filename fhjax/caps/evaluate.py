@@ -12,13 +12,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates
+from fhjax.caps.tables import WEIGHT, Tables, TrimmedSums, lift_for_total, positions, trimmed_sums, untrimmed_sums
 from fhjax.model.fit import fit_kernel
 from fhjax.model.posterior import posterior_kernel
 from fhjax.privacy.coefficients import Coefficients, divide, prediction_basis
 from fhjax.privacy.rho import independent_terms, own_area_terms, per_area_rho
 from fhjax.records import Array, FayHerriotFit
-from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates
-from fhjax.caps.tables import WEIGHT, Tables, TrimmedSums, lift_for_total, positions, trimmed_sums, untrimmed_sums
 
 Objective = Literal["direct", "eblup", "draw", "weights"]
 OBJECTIVES = ("direct", "eblup", "draw", "weights")

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.errors import InputError
-from fhjax.model.fit import fit_kernel
-from fhjax.model.posterior import posterior_kernel
-from fhjax.records import FloatArray
 from fhjax.caps.evaluate import log_bounds
 from fhjax.caps.plan import TrimmingProblem
 from fhjax.caps.search import estimates_on, first_grid, look, search
 from fhjax.caps.tables import sizes_of
+from fhjax.errors import InputError
+from fhjax.model.fit import fit_kernel
+from fhjax.model.posterior import posterior_kernel
+from fhjax.records import FloatArray
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,10 +7,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from fhjax.records import Array
 from fhjax.caps.evaluate import Problem, Settings, evaluate
 from fhjax.caps.search import MARGIN, Found, excess_of
 from fhjax.caps.tables import WEIGHT, Tables, thresholds_for_shares
+from fhjax.records import Array
 
 POINTS = 96  # multiples looked at together
 ROUNDS = 7  # refinements of the grid, each to two of its intervals

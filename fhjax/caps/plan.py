@@ -11,10 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.entrance import require_float64
-from fhjax.errors import InputError, Status, complain
-from fhjax.model.fit import fit, given
-from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
 from fhjax.caps.certificate import recomputed_rho, report_rho
 from fhjax.caps.closed_forms import JOINTS, MODES, admissible_shares
 from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
@@ -36,6 +32,10 @@ from fhjax.caps.search import (
     starts_from_all,
 )
 from fhjax.caps.tables import Tables, TrimmedSums, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
+from fhjax.entrance import require_float64
+from fhjax.errors import InputError, Status, complain
+from fhjax.model.fit import fit, given
+from fhjax.records import AreaData, FloatArray, Labels, TrimmingPlan, TrimmingSums
 
 Joint = Literal["correlated", "independent"]
 Mode = Literal["area", "mean", "median", "absolute"]

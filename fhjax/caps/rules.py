@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fhjax.caps.shares import checked
 from fhjax.errors import InputError, complain
 from fhjax.records import FloatArray, IntArray, Labels
-from fhjax.caps.shares import checked
 
 Redistribution = Literal["none", "proportional", "additive"]
 REDISTRIBUTIONS = ("none", "proportional", "additive")

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fhjax.records import Array
 from fhjax.caps.evaluate import (
     Context,
     Evaluation,
@@ -31,6 +30,7 @@ from fhjax.caps.evaluate import (
     local_terms,
     log_bounds,
 )
+from fhjax.records import Array
 
 GRID = 64  # thresholds of the first grid, for every area
 ZOOM = 9  # thresholds around the present one

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.records import Array, FloatArray, TrimmingSums, record, static
 from fhjax.caps.shares import SortedSizes
+from fhjax.records import Array, FloatArray, TrimmingSums, record, static
 
 #: Columns of the linear table: weights, centred outcomes, then the five cluster columns, then the replicates.
 WEIGHT, OUTCOME = 0, 1

@@ -393,6 +393,7 @@ def area_level_from(args: argparse.Namespace) -> DirectEstimates:
         sensitivity=sensitivity,
         bounds=tuple(bounds) if bounds else None,
         privacy_unit=args.unit,
+        delta=getattr(args, "delta", None),
         need_sensitivity=getattr(args, "need_sensitivity", True),
         missing=args.na,
         zero_variance=args.zero_variance,

@@ -29,6 +29,7 @@ def read_area_level(
     variance_source: str = "estimated",
     privacy_unit: str | None = None,
     need_sensitivity: bool = True,
+    delta: float | None = None,
     **options: Any,
 ) -> DirectEstimates:
     """Direct estimates and design variances that somebody already has, one row an area; returned in label order.
@@ -53,6 +54,8 @@ def read_area_level(
             None takes it from the column ``privacy_unit`` where the table has one, as ``fhjax direct`` writes it, else
             ``"record"``. Another unit than the table's is refused: its sensitivities are for the table's.
         need_sensitivity: False reads estimates for a fit alone; sensitivities that are not there are then NaN.
+        delta: The delta at which guarantees will be stated. Another than that of the table's column ``delta``, as
+            ``fhjax guarantee`` writes it, is refused: its epsilons are for the table's.
 
     Raises:
         InputError: Repeated areas; missing, infinite or negative numbers, by area; neither a sensitivity nor both
@@ -100,7 +103,7 @@ def read_area_level(
     }
     numbers = {key: text for key, text in given.items() if text is not None}
     own_texts = ("privacy_unit", "outcome", "source", "cautions")
-    own_numbers = ("sensitivity", "outcome_lower", "outcome_upper")
+    own_numbers = ("sensitivity", "outcome_lower", "outcome_upper", "delta")
     table = read_area_table(
         source, area=area, numbers=numbers, optional_texts=own_texts, optional_numbers=own_numbers,
         inputs=sorted({*numbers} & {"sampling_variance", "y"}), **options,
@@ -119,6 +122,7 @@ def read_area_level(
             f"columns outcome_lower and outcome_upper), not {bounds[0]:g} and {bounds[1]:g}. Make them anew with "
             "these bounds, or leave the bounds out."
         )
+    _refuse_other_delta(delta, table.others.get("delta"))
     _refuse_annotations(table, labels, numbers)
     for key, text in numbers.items():
         refuse_undefined(values[key], labels, f"{key.replace('_', ' ')} {text!r}")
@@ -283,6 +287,18 @@ def _refuse_smaller(used: npt.NDArray[np.float64], own: npt.NDArray[np.float64] 
             f"In {below[0]!r} it is {used[i]:.6g} against {own[i]:.6g}. Use the table's own (leave the weights, "
             "bounds or expression out), or drop that column if it is wrong.",
         )  # fmt: skip
+
+
+def _refuse_other_delta(delta: float | None, own: npt.NDArray[np.float64] | None) -> None:
+    if delta is None or own is None:
+        return
+    others = sorted({float(value) for value in own if value != delta and not np.isnan(value)})
+    if others:
+        raise InputError(
+            f"The table states its guarantees at delta {first_few([f'{value:g}' for value in others])} (its column "
+            f"delta), not at {delta:g}. Two epsilons of one release at two deltas must not stand side by side: use the "
+            "table's, or drop that column."
+        )
 
 
 def _own_bounds(others: dict[str, npt.NDArray[np.float64]]) -> tuple[float, float] | None:

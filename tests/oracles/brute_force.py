@@ -53,8 +53,8 @@ def generated_survey(seed: int, outcome: str, *, by_record: bool) -> GeneratedSu
     y[first[:, None] + np.array([5, 13])] = np.nan
     half = rng.choice([1 - FAY, 1 + FAY], (AREAS * UNITS, REPLICATES))
     frame = pd.DataFrame({
-        "id": np.arange(n), "area": [f"{k:02d}" for k in area], "hh": unit, "stratum": 1 + unit % 2, "psu": unit, "w": weight,
-        "y": y,
+        "id": np.arange(n), "area": [f"{k:02d}" for k in area], "hh": unit, "stratum": 1 + unit % 2, "psu": unit,
+        "w": weight, "y": y,
     })  # fmt: skip
     for b in range(REPLICATES):
         frame[f"r{b + 1}"] = weight * half[unit, b]

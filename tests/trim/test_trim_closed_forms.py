@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from oracles import trim_oracle
 
-from fhjax.errors import InputError
 from fhjax.caps.closed_forms import admissible_shares, frozen_caps, frozen_terms, shares_under, smallest_rho
 from fhjax.caps.shares import realised_shares, sorted_sizes
+from fhjax.errors import InputError
 
 WEIGHTS = np.r_[10, np.ones(39), 30, 20, 10, np.full(57, 2.0), np.ones(100)]
 AREA = np.r_[np.zeros(40), np.ones(60), np.full(100, 2)].astype(int)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from oracles import trim_oracle
 
-from fhjax.errors import InputError
 from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.classical import classical_thresholds, compare_rules
 from fhjax.caps.frontier import frontier, noise_competitor
 from fhjax.caps.plan import trimming_problem
 from fhjax.caps.shares import realised_shares, sorted_sizes
+from fhjax.errors import InputError
 
 M, N, R = 12, 30, 8
 MULTIPLES = np.full(R, 0.5)

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import trim_oracle
 
-from fhjax.errors import InputError
 from fhjax.caps.rules import additive_rounds, trim_weights
 from fhjax.caps.shares import least_trimming_caps, realised_shares, sorted_sizes
+from fhjax.errors import InputError
 
 WEIGHTS = st.lists(
     st.one_of(st.floats(0.01, 100.0), st.sampled_from([0.0, 1.0, 1.0, 2.0, 5.0])), min_size=1, max_size=30

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from oracles import trim_oracle
 
-from fhjax.errors import InputError
-from fhjax.records import Labels, TrimmingSums
 from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.evaluate import Problem, Settings, evaluate, log_bounds
 from fhjax.caps.plan import plan_trimming, trimming_problem
 from fhjax.caps.rules import trim_weights
 from fhjax.caps.search import estimates_on, first_grid, search_by_area, search_by_gradient, settle
 from fhjax.caps.shares import realised_shares
+from fhjax.errors import InputError
+from fhjax.records import Labels, TrimmingSums
 
 R = 8
 MULTIPLES = np.full(R, 1.0 / R)
