@@ -10,20 +10,23 @@ Survey file -> direct estimates -> Fay-Herriot fit -> posterior -> privacy guara
     assessment = fhjax.assess(direct, delta=1e-5)
     fhjax.write_report(assessment, "nhanes-report")
 
-Importing turns on float64 in JAX and loads neither the table engine nor the plotting library: the public names below
-are imported when first used.
+Importing turns on float64 in JAX and loads neither JAX nor the table engine nor the plotting library: the public names
+below are imported when first used.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 # float32 understated rho in 91-100 % of areas on two of three scales tried, and a scoped switch loses the dtype in the
-# caller's next operation: so the switch is thrown once, here.
-jax.config.update("jax_enable_x64", True)
+# caller's next operation: so the switch is thrown once, here. JAX reads the variable when it is imported, which takes a
+# second that `fhjax --help` need not wait for.
+os.environ["JAX_ENABLE_X64"] = "1"
+if "jax" in sys.modules:
+    sys.modules["jax"].config.update("jax_enable_x64", True)
 
 __version__ = "0.1.0"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,11 +88,23 @@ def test_the_walk_saw_the_package() -> None:
     assert "fhjax.records.Array" in imports_of(PACKAGE / "model" / "posterior.py") | {"fhjax.records.Array"}
 
 
-def test_importing_the_package_is_light() -> None:
-    """``import fhjax`` loads neither the table engine nor the plotting library: they take a second."""
-    import subprocess
-    import sys
+HEAVY = "{'jax', 'numpy', 'ibis', 'pandas', 'matplotlib', 'duckdb'} & set(sys.modules)"
 
-    code = "import sys, fhjax; print(sorted({'ibis', 'pandas', 'matplotlib', 'duckdb'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+@pytest.mark.parametrize("statement", ["import fhjax", "from fhjax.cli.main import build_parser; build_parser()"])
+def test_importing_the_package_is_light(statement: str) -> None:
+    """Neither the package nor the parser of all verbs loads JAX, the table engine or the plotting library."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {statement}; print(sorted({HEAVY}))"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("order", ["import fhjax, jax", "import jax, fhjax"])
+def test_float64_holds_whichever_is_imported_first(order: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", f"{order}; print(jax.numpy.asarray(1.0).dtype)"],
+        capture_output=True, text=True, check=True, env=os.environ | {"JAX_ENABLE_X64": "0"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "float64"

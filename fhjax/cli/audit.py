@@ -6,12 +6,9 @@ import argparse
 import json
 from typing import Any
 
-import numpy as np
-
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.files import Staging
-from fhjax.records import Labels
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -44,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Audit the draws; 1 when they are refuted."""
     from fhjax.cli.draws_file import order_of_rows, read_draws
     from fhjax.plrv.audit import audit
+    from fhjax.records import Labels
     from fhjax.report.numbers import json_safe
 
     with Staging(arguments.inputs_of(args)) as staging:
@@ -99,6 +97,8 @@ def audit_values(result) -> dict[str, Any]:
 
 def audit_text(result) -> str:
     """What a reader of the terminal needs."""
+    import numpy as np
+
     from fhjax.report.numbers import format_up
 
     lines = []

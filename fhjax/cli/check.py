@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging
-from fhjax.records import AreaData, Guarantees
+
+if TYPE_CHECKING:
+    from fhjax.records import AreaData, Guarantees
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -94,6 +94,8 @@ def _claimed(own: Guarantees, data: AreaData, path: str) -> Guarantees:
 
 def check_values(result) -> dict[str, Any]:
     """A check as plain values."""
+    import numpy as np
+
     from fhjax.plrv import tail, theory
     from fhjax.plrv.check import ORDERS
     from fhjax.plrv.fit_tests import variance_test_power

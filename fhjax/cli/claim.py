@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
-from fhjax.records import AreaData, DirectEstimates, Guarantees, Posterior
+
+if TYPE_CHECKING:
+    from fhjax.records import AreaData, DirectEstimates, Guarantees, Posterior
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
 from fhjax.cli.progress import Steps
 from fhjax.files import Staging
-from fhjax.records import DirectEstimates
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fhjax.records import DirectEstimates
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -32,6 +35,8 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the direct estimates, and beside them the areas that could not be used."""
+    import pandas as pd
+
     steps = Steps(2, quiet=args.quiet)
     place = Path(args.out)
     left_out = place.with_suffix(".excluded.csv")
@@ -53,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 def direct_table(direct: DirectEstimates) -> pd.DataFrame:
     """Direct estimates as a table, under the column names that ``fhjax fit`` reads."""
+    import pandas as pd
+
     columns = {
         "area": list(direct.labels),
         "n": direct.num_records,

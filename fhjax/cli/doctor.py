@@ -6,9 +6,6 @@ import argparse
 import importlib.metadata
 import platform
 
-import jax
-import jax.numpy as jnp
-
 import fhjax
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "pandas", "ibis-framework", "duckdb", "sqlglot", "pyreadstat", "optax")
@@ -21,6 +18,9 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the facts; exit 3 when arithmetic is not float64, because then no rho can be trusted."""
+    import jax
+    import jax.numpy as jnp
+
     print(f"fhjax {fhjax.__version__} on Python {platform.python_version()} ({platform.system()} {platform.machine()})")
     for package in PACKAGES:
         try:

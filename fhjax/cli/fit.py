@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
 from fhjax.files import Staging
-from fhjax.model.digest import data_digest
-from fhjax.records import AreaData, FayHerriotFit, Posterior
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fhjax.records import AreaData, FayHerriotFit, Posterior
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -56,6 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
 def fit_values(fitted: FayHerriotFit) -> dict[str, object]:
     """A fit as plain values: what `fhjax guarantee` needs, and what a reader wants to see."""
+    import numpy as np
+
+    from fhjax.model.digest import data_digest
+
     return {
         "method": fitted.method,
         "num_areas": fitted.num_areas,
@@ -75,6 +80,9 @@ def fit_values(fitted: FayHerriotFit) -> dict[str, object]:
 
 def estimates_table(data: AreaData, posterior: Posterior) -> pd.DataFrame:
     """Small-area estimates, one row an area."""
+    import numpy as np
+    import pandas as pd
+
     return pd.DataFrame(
         {
             "area": list(data.labels or range(data.num_areas)),
@@ -89,5 +97,7 @@ def estimates_table(data: AreaData, posterior: Posterior) -> pd.DataFrame:
 
 
 def _finite(value) -> float | None:
+    import numpy as np
+
     number = float(value)
     return number if np.isfinite(number) else None

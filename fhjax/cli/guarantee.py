@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
 from fhjax.errors import InputError
 from fhjax.files import Staging
-from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -71,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(value) -> str:
     """A bound on the terminal: rounded up, so that it stays one."""
+    import numpy as np
+
     from fhjax.report.numbers import format_up
 
     return "infinite" if np.isinf(value) else format_up(float(value), 6)
@@ -78,6 +82,9 @@ def _up(value) -> str:
 
 def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.DataFrame:
     """Guarantees as a table, one row an area."""
+    import numpy as np
+    import pandas as pd
+
     from fhjax.privacy.conversion import epsilon_simple
 
     return pd.DataFrame(
@@ -97,6 +104,8 @@ def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.Dat
 
 def release_values(release: ReleaseGuarantee, delta: float) -> dict[str, object]:
     """One release's cost as plain values; an infinite number is written as text, JSON has no sign for it."""
+    import numpy as np
+
     from fhjax.privacy.conversion import epsilon_simple
 
     numbers = {"rho": float(release.rho), "epsilon": float(epsilon_simple(release.rho, delta))}

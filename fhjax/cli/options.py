@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fhjax.cli.arguments import InFile, inputs_of, names
 from fhjax.errors import DataWarning, InputError
-from fhjax.records import DirectEstimates
+
+if TYPE_CHECKING:
+    from fhjax.records import DirectEstimates
 
 REPLICATE_METHODS = ("sdr", "brr", "fay", "jk1", "jkn", "bootstrap")
 

@@ -10,14 +10,14 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
 from fhjax.files import Staging, refuse_same
-from fhjax.records import ReleaseGuarantee
+
+if TYPE_CHECKING:
+    from fhjax.records import ReleaseGuarantee
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -49,6 +49,8 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw, and write the draws and their guarantee."""
+    import pandas as pd
+
     from fhjax.assessment import checked_delta
     from fhjax.errors import InputError
     from fhjax.release.ledger import charge, read_ledger

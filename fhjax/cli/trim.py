@@ -11,8 +11,6 @@ import time
 import warnings
 from pathlib import Path
 
-import numpy as np
-
 from fhjax.cli import arguments, options
 from fhjax.cli.progress import Steps
 from fhjax.errors import DataWarning, InputError
@@ -94,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _trim(args: argparse.Namespace, out: Path, target: float, started: datetime.datetime):
     """Trim, write into ``out``, certify from what was written; the plan, and the command that reads the weights."""
+    import numpy as np
+
     steps = Steps(5, quiet=args.quiet)
     with steps.step("reading and checking the survey"):
         survey = options.open_survey_from(args)

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -23,7 +24,20 @@ VERBS: dict[str, list[str]] = {
     "fit": ["A"],
     "guarantee": ["A", "--model-variance", "0.001", "--delta", "1e-6"],
     "report": ["S", "--area", "area", "--weight", "w", "--outcome", "y = 1", "--psu", "hh", "--quiet"],
-    "trim": ["S", "--area", "area", "--weight", "w", "--outcome", "y = 1", "--target-rho", "5", "--quiet"],
+    "trim": [
+        "S",
+        "--area",
+        "area",
+        "--weight",
+        "w",
+        "--outcome",
+        "y = 1",
+        "--target-rho",
+        "5",
+        "--variances",
+        "frozen",
+        "--quiet",
+    ],
     "check": ["A", "--model-variance", "0.001", "--draws", "1000", "--level", "1e-9", "--quiet"],
     "audit": ["D", "--area-level", "A", "--model-variance", "0.001", "--level", "1e-9"],
     "release": ["A", "--model-variance", "0.001", "--delta", "1e-6"],
@@ -123,17 +137,40 @@ def test_one_path_in_several_spellings(tmp_path: Path) -> None:
     assert not same_file(file, tmp_path / "other.csv")
 
 
+def remembered(monkeypatch: pytest.MonkeyPatch, module, name: str) -> None:
+    """A function that is called with the same things again and again gives what it gave."""
+    original, results = getattr(module, name), []
+
+    def call(*args, **kwargs):
+        if not results:
+            results.append(original(*args, **kwargs))
+        return results[0]
+
+    monkeypatch.setattr(module, name, call)
+
+
 @pytest.mark.parametrize(
     ("verb", "number"),
     [("direct", signal.SIGINT), ("direct", signal.SIGTERM), ("fit", signal.SIGINT), ("guarantee", signal.SIGINT),
-     ("audit", signal.SIGINT), ("release", signal.SIGTERM)],
+     ("audit", signal.SIGINT), ("release", signal.SIGTERM), ("report", signal.SIGINT), ("trim", signal.SIGINT),
+     ("check", signal.SIGTERM)],
 )  # fmt: skip
 def test_an_interrupt_at_every_stage_leaves_the_folder_as_it_was(
     folder: Path, capsys, monkeypatch, verb: str, number: int
 ) -> None:
-    import fhjax.report.write as write
+    import fhjax.assessment
+    import fhjax.caps.plan
+    import fhjax.plrv.check
+    import fhjax.report.plrv_figures
+    import fhjax.report.write
 
-    monkeypatch.setattr(write, "draw_all", lambda *_: [])  # figures take long and add no stage of another kind
+    # Figures take long and add no stage of another kind; what was computed once is not computed at every stage again.
+    monkeypatch.setattr(fhjax.report.write, "draw_all", lambda *_: [])
+    monkeypatch.setattr(fhjax.report.plrv_figures, "write_check_figures", lambda *_, **__: [])
+    for module, name in (
+        (fhjax.assessment, "assess"), (fhjax.caps.plan, "plan_trimming"), (fhjax.plrv.check, "check")
+    ):  # fmt: skip
+        remembered(monkeypatch, module, name)
     count = {"now": 0, "stop": 0}
 
     def tick() -> None:
@@ -171,6 +208,27 @@ def test_an_interrupt_at_every_stage_leaves_the_folder_as_it_was(
     else:
         pytest.fail("never finished")
     assert stop > 4
+
+
+@pytest.mark.parametrize("library", ["jax", "pandas", "ibis"])
+def test_an_interrupt_while_libraries_are_loaded_is_one_line(folder: Path, library: str) -> None:
+    program = f"""
+import signal, sys
+
+class Stop:
+    def find_spec(self, name, *_):
+        if name == {library!r}:
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Stop())
+from fhjax.cli.main import main
+sys.exit(main({command("direct", folder, {})!r}))
+"""
+    before = snapshot(folder)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "fhjax direct: interrupted; nothing was written."
+    assert snapshot(folder) == before
 
 
 def test_an_interrupt_while_files_are_put_in_place_lets_it_finish(folder: Path, monkeypatch) -> None:
