@@ -119,7 +119,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(
             f"Ledger: with this release rho {format_up(total.same_outcome, 8)} was spent on this outcome and "
-            f"{format_up(total.all_outcomes, 8)} on all outcomes of the same file, in {total.releases:,} releases."
+            f"{format_up(total.all_outcomes, 8)} on all outcomes of the same file, in {total.releases:,} "
+            f"release{'s' * (total.releases > 1)}."
         )
     print("Publish the draws file. The guarantee file is internal: its numbers come from confidential data.")
     return 0

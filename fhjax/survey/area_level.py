@@ -295,9 +295,9 @@ def _refuse_other_delta(delta: float | None, own: npt.NDArray[np.float64] | None
     others = sorted({float(value) for value in own if value != delta and not np.isnan(value)})
     if others:
         raise InputError(
-            f"The table states its guarantees at delta {first_few([f'{value:g}' for value in others])} (its column "
-            f"delta), not at {delta:g}. Two epsilons of one release at two deltas must not stand side by side: use the "
-            "table's, or drop that column."
+            f"The table states its guarantees at delta {' and '.join(f'{value:g}' for value in others[:5])} (its "
+            f"column delta), not at {delta:g}. Two epsilons of one release at two deltas must not stand side by side: "
+            "use the table's, or drop that column."
         )
 
 

@@ -34,6 +34,14 @@ _NUMBERS_AS_NAMES = re.compile(r"^\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*$")
 _FIXED_WIDTH = 20  # a header without a delimiter that is at least this long, and as long as the lines below it
 
 
+class NotNumeric(InputError):
+    """Columns that must hold numbers and do not; ``columns`` names them, so that a reader can go on without them."""
+
+    def __init__(self, message: str, columns: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+
 class DelimitedFile:
     """One delimited text file: its header and delimiter, ready to be staged."""
 
@@ -147,7 +155,7 @@ class DelimitedFile:
 
     def _complain_about_numbers(self, numbers: Sequence[Wanted], cells: dict[str, str]) -> None:
         """After a failed conversion: read as text, and name the number columns that are not numeric."""
-        problems = Problems()
+        problems, bad_columns = Problems(), []
         for item in numbers:
             cell = cells[item.column]
             bad = f"{cell} IS NOT NULL AND {as_double(cell, self.decimal)} IS NULL"
@@ -157,7 +165,11 @@ class DelimitedFile:
                 rows = self.work.execute(f"SELECT DISTINCT {cell} FROM {self._read()} WHERE {bad} LIMIT 5").fetchall()
                 examples = sorted(str(row[0]) for row in rows)
                 problems.add(not_numeric(item.role, item.column, examples, count, total, self.decimal))
-        problems.raise_if_any()
+                bad_columns.append(item.column)
+        try:
+            problems.raise_if_any()
+        except InputError as error:
+            raise NotNumeric(str(error), tuple(bad_columns)) from error
 
     def _explain(self, error: duckdb.Error) -> InputError:
         if "invalid unicode" in str(error).lower():

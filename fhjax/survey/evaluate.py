@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from ibis.common.exceptions import OperationNotDefinedError, UnsupportedOperatio
 
 from fhjax.errors import InputError, Problems
 from fhjax.survey import checks
+from fhjax.survey.delimited import NotNumeric
 from fhjax.survey.formats import Source
 from fhjax.survey.missing import MissingCodes
 from fhjax.survey.roles import Role
@@ -43,9 +45,25 @@ def wanted_columns(roles: dict[str, Role]) -> list[Wanted]:
     return [Wanted(column, kind, name, readers[column] <= answers) for column, (kind, name) in kinds.items()]
 
 
-def evaluate(origin: Source, roles: dict[str, Role], codes: MissingCodes = MissingCodes()) -> ibis.Table:  # noqa: B008
-    """The values of the roles as columns named by their keys, with the types they come in; declared codes are null."""
-    table = origin.table(wanted_columns(roles), codes)
+def evaluate(
+    origin: Source,
+    roles: dict[str, Role],
+    codes: MissingCodes = MissingCodes(),  # noqa: B008
+    problems: Problems | None = None,
+) -> ibis.Table:
+    """The values of the roles as columns named by their keys, with the types they come in; declared codes are null.
+
+    With ``problems``, columns of a text file that must be numbers and are not are told there, and come as text.
+    """
+    wanted = wanted_columns(roles)
+    try:
+        table = origin.table(wanted, codes)
+    except NotNumeric as error:
+        if problems is None:
+            raise
+        problems.add(error)  # what else is wrong with the records is to be found in the same run
+        text = [dataclasses.replace(one, kind="free") if one.column in error.columns else one for one in wanted]
+        table = origin.table(text, codes)
     expressions = {key: role for key, role in roles.items() if role.column is None}
     if expressions:
         # One at a time first, so that an expression that cannot be evaluated is named. The alias must not be the name

@@ -13,6 +13,7 @@ import ibis
 from fhjax.errors import DataWarning, InputError, Problems
 from fhjax.survey import checks, doubts
 from fhjax.survey.codes import Coding, code, decide
+from fhjax.survey.delimited import NotNumeric
 from fhjax.survey.evaluate import engine_errors, evaluate, number, word
 from fhjax.survey.formats import open_source
 from fhjax.survey.missing import Declared, MissingCodes, missing_codes
@@ -149,7 +150,7 @@ def open_survey(
     if parsed["y"].unguarded:
         parsed["plain"] = dataclasses.replace(parsed["y"], unguarded=())
 
-    raw: Any = evaluate(origin, parsed, codes)
+    raw: Any = evaluate(origin, parsed, codes, problems)
     notes = [*origin.notes, *notes, *codes.notes()]
     cautions += _outcome_readers(parsed)
     num_filtered, filter_notes = 0, []
@@ -158,7 +159,8 @@ def open_survey(
             raw, num_filtered, filter_notes = _filtered(raw, {key: parsed[key] for key in parsed if "where_" in key})
     areas = [key for key in parsed if key.startswith("area_")]
     with engine_errors(names):
-        records, codings, recoded, odd = _typed(raw, parsed, areas, factors=replicate_factors)
+        records, codings, recoded, odd = _typed(raw, parsed, areas, factors=replicate_factors, problems=problems)
+        sound = not problems.found  # else placeholders stand for columns that cannot be read
         cautions += odd
         yes_no = raw["y"].type().is_boolean()
         shown_area = [names[key] for key in areas]
@@ -179,7 +181,7 @@ def open_survey(
                 "missing; they count as missing. Test for missing values (IS NULL, COALESCE) if that is not meant."
             )
     bounds = bounds or ((0.0, 1.0) if yes_no else _own_bounds(parsed["y"]))
-    if bounds is None:
+    if bounds is None and sound:
         problems.add(_bounds_needed(outcome, summary))
     problems.raise_if_any()
     assert bounds is not None
@@ -289,10 +291,13 @@ def _bounds_needed(outcome: str, summary: checks.Summary) -> str:
 
 
 def _typed(
-    raw: Any, parsed: dict[str, Role], areas: Sequence[str], *, factors: bool
+    raw: Any, parsed: dict[str, Role], areas: Sequence[str], *, factors: bool, problems: Problems
 ) -> tuple[ibis.Table, dict[str, Coding], list[str], list[str]]:
-    """Codes as text, numbers as float64, missing outcomes as null; how codes became text; notes; what to judge."""
-    problems = Problems()
+    """Codes as text, numbers as float64, missing outcomes as null; how codes became text; notes; what to judge.
+
+    A column that cannot be read is a problem, and a harmless number in its place lets the other checks go on.
+    """
+    unread = {column for error in problems.found if isinstance(error, NotNumeric) for column in error.columns}
     keys = [*areas, *(key for key in ("stratum", "psu", "unit") if key in parsed)]
     codings: dict[str, Coding] = dict.fromkeys(keys, Coding())
     notes: list[str] = []
@@ -302,9 +307,10 @@ def _typed(
     values = {key: code(raw[key], codings[key], keep_integers=key in ("psu", "unit")) for key in keys}
     for key, role in parsed.items():
         if key in ("weight", "y") or key.startswith("rep_"):
-            with problems.caught():
-                values[key] = number(raw, key, role)
-    problems.raise_if_any()
+            values[key] = ibis.literal(0.0 if key == "y" else 1.0)
+            if role.column not in unread:
+                with problems.caught():
+                    values[key] = number(raw, key, role)
     # NaN is how NumPy writes a missing outcome; SQL would count it as a value.
     if raw["y"].type().is_floating():
         values["y"] = ibis.ifelse(values["y"].isnan(), ibis.null("float64"), values["y"])
