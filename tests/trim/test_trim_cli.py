@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import shlex
 
 import numpy as np
 import pandas as pd
@@ -136,3 +139,63 @@ def test_households_and_replicates_are_trimmed_in_the_file(tmp_path) -> None:
     np.testing.assert_allclose(largest, plan.share_after, rtol=1e-10)
     with pytest.raises(InputError, match="already has the column"):
         write_trimmed_weights(rows, tmp_path / "again.parquet", plan, survey, **options)
+
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory):
+    """A file with replicate weights, trimmed: the folder, what trim said, and the target."""
+    folder = tmp_path_factory.mktemp("replicated")
+    rng = np.random.default_rng(4)
+    n = 12 * 30
+    frame = pd.DataFrame({
+        "PUMA": [f"{100 + i % 12:05d}" for i in range(n)], "PWGTP": np.exp(rng.normal(4.0, 0.8, n)).round(1),
+        "poor": rng.choice(["yes", "no"], n, p=[0.3, 0.7]),
+    })  # fmt: skip
+    signs = rng.choice([-1.0, 1.0], (n, 80))
+    replicates = pd.DataFrame(frame["PWGTP"].to_numpy()[:, None] * (1 + 0.4 * signs))
+    frame[[f"PWGTP{b}" for b in range(1, 81)]] = replicates
+    frame.to_parquet(folder / "survey.parquet")
+    options = ["--area", "PUMA", "--weight", "PWGTP", "--outcome", "poor = 'yes'", "--replicates", "PWGTP1..PWGTP80",
+               "--replicate-method", "sdr"]  # fmt: skip
+    target = 0.6 * joint_rho(folder, str(folder / "survey.parquet"), *options)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = main(["trim", str(folder / "survey.parquet"), *options, "--target-rho", repr(target), "--quiet",
+                     "--out", str(folder / "trimmed")])  # fmt: skip
+    assert code == 0
+    return folder, said.getvalue(), target
+
+
+def joint_rho(folder, *argv: str) -> float:
+    out = folder / "areas.csv"
+    with contextlib.redirect_stdout(io.StringIO()):
+        assert main(["direct", *argv, "--quiet", "--out", str(out)]) == 0
+    direct = fhjax.read_area_level(out, area="area", y="y", sampling_variance="sampling_variance",
+                                   sensitivity="sensitivity")  # fmt: skip
+    return float(fhjax.assess(direct, delta=1e-6).guarantees.joint_correlated.rho)
+
+
+@pytest.mark.parametrize("pattern", ["PWGTP*_trimmed", "PWGTP1_trimmed..PWGTP80_trimmed", "pwgtp*_trimmed"])
+def test_the_patterns_a_user_would_try_read_the_trimmed_replicates(replicated, pattern: str) -> None:
+    folder, _, target = replicated
+    rho = joint_rho(
+        folder, str(folder / "trimmed" / "weights.parquet"), "--area", "PUMA", "--weight", "weight_trimmed",
+        "--outcome", "poor = 'yes'", "--replicates", pattern, "--replicate-method", "sdr",
+    )  # fmt: skip
+    summary = json.loads((folder / "trimmed" / "summary.json").read_text())
+    assert rho <= target
+    assert rho == pytest.approx(summary["rho_from_written_weights"], rel=1e-12)
+
+
+def test_the_command_that_trim_prints_gives_the_certified_rho(replicated, capsys) -> None:
+    folder, said, target = replicated
+    line = said[said.index("Read the trimmed weights with:") :].splitlines()[1].strip()
+    words = shlex.split(line)
+    assert words[:2] == ["fhjax", "report"]
+    assert main([*words[1:], "--quiet"]) == 0
+    report = json.loads((folder / "trimmed" / "trimmed-report" / "summary.json").read_text())
+    summary = json.loads((folder / "trimmed" / "summary.json").read_text())
+    assert summary["certified"] is True
+    rho = report["releases"]["joint_correlated"]["rho"]
+    assert rho <= target
+    assert rho == pytest.approx(summary["rho_from_written_weights"], rel=1e-12)
