@@ -28,7 +28,7 @@ def problem(size: int, p: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @case(
     name="guarantees_fresh",
-    what="all guarantees of the intercept-only model, into a fresh array",
+    what="fhjax.intercept_guarantees: all guarantees of the intercept-only model, into a fresh array",
     sizes=SIZES,
     targets={"numpy": 3.0, "numpy_blocked": 1.0},
     target_size=10**7,
@@ -41,7 +41,7 @@ def fresh(size: int, p: int) -> Contest:
 
 @case(
     name="guarantees_reused",
-    what="all guarantees of the intercept-only model, into an array that is reused",
+    what="fhjax.intercept_guarantees, into an array that is reused",
     sizes=SIZES,
     targets={"numpy": 4.0, "numpy_blocked": 1.0},
     target_size=10**7,
@@ -61,7 +61,7 @@ def reused(size: int, p: int) -> Contest:
 
 @case(
     name="guarantees_general",
-    what="the full record for any covariates, certificate and search included",
+    what="fhjax.guarantees: the record for any covariates, checks, certificate, search and sentences included",
     sizes=tuple(10**k for k in range(2, 7)),
     covariates=(1, 5, 20),
 )
@@ -69,9 +69,9 @@ def general(size: int, p: int) -> Contest:
     psi, delta, X = problem(size, p)
     data = area_data(np.zeros(size), psi, X[:, 1:] if p > 1 else None)
     draw = jax.block_until_ready(posterior(data, given(data, MODEL_VARIANCE)))
-    rivals = (
-        {"numpy_dense": lambda: numpy_rivals.guarantees_dense(psi, MODEL_VARIANCE, delta, X)} if size <= 4000 else {}
-    )
+    rivals = _rivals(psi, delta) if p == 1 else {}
+    if size <= 4000:
+        rivals["numpy_dense"] = lambda: numpy_rivals.guarantees_dense(psi, MODEL_VARIANCE, delta, X)
     return Contest(lambda: guarantees(data, draw, delta), rivals)
 
 

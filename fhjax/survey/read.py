@@ -99,7 +99,8 @@ def open_survey(
             number, a column of only 0 and 1 too: the data cannot tell what another respondent could answer. Booleans
             and comparisons have (0, 1) by themselves, a CASE of literals its least and largest.
         missing: codes that mean no answer: ``"7,9,-9"`` in the columns that only the outcome and the filter read,
-            ``"income=99999998"`` in a column, a list of these, or a mapping from columns to codes.
+            ``"income=99999998"`` in a column, where that list stands instead of the general one; a list of these, or a
+            mapping from columns to codes.
         delimiter, decimal, encoding: For text files. The delimiter is found by itself; ``decimal=","`` and
             ``encoding="cp1252"`` must be said.
 

@@ -269,3 +269,15 @@ def test_many_published_draws_pass_the_audit_as_they_are_written(tmp_path) -> No
     assert main(audit) == 0
     wrong = ["audit", str(out), "--area-level", str(areas), "--model-variance", "0.04", "--level", "1e-9"]
     assert main(wrong) == 1  # the draws are not of that posterior
+
+
+def test_the_rounding_does_not_depend_on_the_data() -> None:
+    """Only the declared range of an outcome decides how many digits are published."""
+    found = set()
+    for scale in (1.0, 0.1, 0.01):
+        data, fitted, _, claim = problem()
+        data = area_data(data.y * scale, data.sampling_variance * scale**2, X=data.X, intercept=False)
+        fitted = given(data, float(fitted.model_variance) * scale**2)
+        claim = guarantees(data, fitted, claim.sensitivity * scale)
+        found.add(publish(data, posterior_of(data, fitted), claim, outcome_bounds=(-50.0, 50.0)).decimals)
+    assert len(found) == 1

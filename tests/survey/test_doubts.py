@@ -135,3 +135,31 @@ def test_factors_by_their_few_values(frame) -> None:
     equal = light.assign(w=1.0)  # equal weights have few values themselves: nothing tells, and nothing is wrong
     survey, _ = warned(equal, replicates="r1..r8")
     assert fhjax.area_sums(survey).num_replicates == 8
+
+
+def test_the_records_that_are_left_are_shown_for_the_outcome_and_each_condition(frame) -> None:
+    holes = frame.assign(
+        income=frame["income"].where(frame.index % 10 != 0),
+        age=np.where(np.arange(N) % 4 == 0, np.nan, np.arange(N) % 90),
+    )
+    survey, _ = warned(holes, where=["age >= 10", "w > 0"])
+    notes = " ".join(survey.notes)
+    kept = int((holes["age"] >= 10).sum())
+    seen = int(((holes["age"] >= 10) & holes["income"].notna()).sum())
+    young = int((holes["age"] < 10).sum()) + 30
+    assert f"The filter age >= 10 dropped {young} records before the design, 30 of them because a column" in notes
+    assert "The filter w > 0 dropped 0 records before the design." in notes
+    assert f"Together the 2 conditions dropped {N - kept} of {N} records." in notes
+    assert f"observed in {seen} of {kept} records; the others are outside the universe" in notes
+
+
+@pytest.mark.parametrize(
+    ("codes", "count"),
+    [("7,9", 20), (["7", "9"], 20), ({"income": [7, 9]}, 20), ({None: ["7", "9"]}, 20),
+     (["7", "income=9"], 10)],  # a column's own list stands instead of the general one
+)  # fmt: skip
+def test_declared_codes_are_missing_and_said(frame, codes, count: int) -> None:
+    coded = np.where(frame.index % 12 == 0, 7.0, np.where(frame.index % 12 == 1, 9.0, frame["income"].round() + 10.0))
+    survey, _ = warned(frame.assign(income=coded), missing=codes)
+    assert survey.num_missing_outcome == count
+    assert any("count as missing" in note for note in survey.notes)

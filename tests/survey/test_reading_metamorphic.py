@@ -315,7 +315,7 @@ def by_hand(table: Table, telling: Telling, design: str, outcome: str) -> dict[s
 
 @pytest.mark.parametrize("kind", FORMATS)
 @settings(
-    max_examples=12,
+    max_examples=6,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],  # shrinking a file takes minutes and says little more
