@@ -16,6 +16,7 @@ below are imported when first used.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 import sys
@@ -86,14 +87,16 @@ __all__ = sorted(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
-        raise AttributeError(f"module 'fhjax' has no attribute {name!r}")
+        near = difflib.get_close_matches(name, _PUBLIC, n=3)
+        hint = f". Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise AttributeError(f"module 'fhjax' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_PUBLIC])
+    return sorted([*(name for name in globals() if name.startswith("__")), *_PUBLIC])
 
 
 if TYPE_CHECKING:

@@ -22,3 +22,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         fhjax.nothing  # noqa: B018
     assert set(fhjax.__all__) <= set(dir(fhjax))
+    assert not {"Any", "importlib", "os", "sys", "TYPE_CHECKING"} & set(dir(fhjax))
+    with pytest.raises(AttributeError, match="Did you mean 'per_area_rho'"):
+        fhjax.per_are_rho  # noqa: B018

@@ -120,7 +120,8 @@ def add_missing_option(parser: Any) -> None:
         action="append",
         metavar="[COL=]CODES",
         help="codes that mean no answer, separated by commas: '7,9,-9' in the columns that only the outcome and the "
-        "filter read, 'income=99999998' in one column instead of those; may be given several times. By default empty fields of text "
+        "filter read, 'income=99999998' in one column instead of those; may be given several times. By default empty "
+        "fields of text "
         "files are missing, and the words NA and NaN where they are no codes",
     )
 

@@ -24,6 +24,7 @@ def add_parser(verbs: argparse._SubParsersAction) -> None:
     options.add_fit_option(parser)
     options.add_delta_option(parser)
     parser.add_argument("--title", help="title of the report")
+    parser.add_argument("--pdf", action="store_true", help="figures as PDF too, for print")
     parser.add_argument(
         "--out",
         required=True,
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
             from fhjax.report.write import write_report
 
             provenance = collect_provenance(options.configuration(args), files, started)
-            write_report(assessment, folder, provenance=provenance, title=args.title)
+            write_report(assessment, folder, provenance=provenance, title=args.title, pdf=args.pdf)
     print(text_summary(assessment))
     print(f"\nReport: {Path(args.out) / 'report.html'}")
     return 0

@@ -46,6 +46,7 @@ def write_report(
     provenance: Mapping[str, Any] | None = None,
     title: str | None = None,
     epsilon_methods: Sequence[str] = DEFAULT_METHODS,
+    pdf: bool = False,
 ) -> ReportFiles:
     """Write the folder ``out``: report.html, areas.csv, excluded.csv, summary.json, run.json and figures/.
 
@@ -55,6 +56,7 @@ def write_report(
         provenance: what :func:`~fhjax.report.provenance.collect_provenance` returned; by default that of this call.
         title: heading of the page.
         epsilon_methods: ``simple`` (always shown), and also ``tight`` or ``exact``.
+        pdf: write each figure as PDF too, for print; the fonts in them take a second a figure.
 
     Returns:
         The paths. ``excluded`` is None when no area was excluded.
@@ -74,7 +76,7 @@ def write_report(
         folder = staging.folder(out, RESULTS, stale=STALE)
         table = area_table(assessment, methods)
         summary = summarise(assessment, table=table, epsilon_methods=methods)
-        pictures, figures = _figures(folder / "figures", draw_all(assessment, table, summary))
+        pictures, figures = _figures(folder / "figures", draw_all(assessment, table, summary), pdf=pdf)
         page = html.render(assessment, table, summary, pictures, provenance=run, title=title, epsilon_methods=methods)
         table.to_csv(folder / "areas.csv", index=False, encoding="utf-8", lineterminator="\n")
         if assessment.direct.excluded:
@@ -95,8 +97,8 @@ def write_report(
     )
 
 
-def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, str]], tuple[str, ...]]:
-    """Each figure as PNG and PDF, for the page and by name."""
+def _figures(folder: Path, drawings: Sequence[Drawing], *, pdf: bool) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+    """Each figure as PNG, and as PDF where that is asked for: for the page, and by name."""
     folder.mkdir(exist_ok=True)
     pictures, paths = [], []
     with style():
@@ -107,9 +109,12 @@ def _figures(folder: Path, drawings: Sequence[Drawing]) -> tuple[list[dict[str, 
             drawing.figure.savefig(png, format="png", dpi=DPI)
             path = folder / f"{drawing.key}.png"
             path.write_bytes(png.getvalue())
-            # Without dates, so that the same numbers give the same file.
-            drawing.figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None, "Title": drawing.title})
-            paths += [path.name, path.with_suffix(".pdf").name]
+            paths.append(path.name)
+            if pdf:
+                # Without dates, so that the same numbers give the same file.
+                facts = {"CreationDate": None, "Title": drawing.title}
+                drawing.figure.savefig(path.with_suffix(".pdf"), metadata=facts)
+                paths.append(path.with_suffix(".pdf").name)
             pictures.append(html.figure_of(drawing, png.getvalue()))
     return pictures, tuple(paths)
 

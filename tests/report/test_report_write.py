@@ -74,7 +74,7 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def ordinary(tmp_path_factory):
     assessment = cholesterol()
-    return assessment, write_report(assessment, tmp_path_factory.mktemp("ordinary") / "new" / "report")
+    return assessment, write_report(assessment, tmp_path_factory.mktemp("ordinary") / "new" / "report", pdf=True)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +223,8 @@ def test_conservative_is_shown_only_where_it_is_a_bound(ordinary, planted) -> No
 def test_figures_are_large_enough_to_print(any_report) -> None:
     _, files = any_report
     pictures = [path for path in files.figures if path.suffix == ".png"]
-    assert len(pictures) * 2 == len(files.figures)
+    prints = [path for path in files.figures if path.suffix == ".pdf"]
+    assert [path.stem for path in prints] in ([], [path.stem for path in pictures])  # one each, where asked for
     assert len(pictures) >= 2
     for path in pictures:
         content = path.read_bytes()
@@ -232,7 +233,13 @@ def test_figures_are_large_enough_to_print(any_report) -> None:
         assert width >= 1500
         assert height >= 400
         assert len(content) > 15_000
-        assert path.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+    for path in prints:
+        assert path.read_bytes().startswith(b"%PDF")
+
+
+def test_figures_for_print_are_made_where_they_are_asked_for(ordinary, tiny) -> None:
+    assert any(path.suffix == ".pdf" for path in ordinary[1].figures)
+    assert not any(path.suffix == ".pdf" for path in tiny[1].figures)
 
 
 def test_all_five_figures_are_made_where_the_numbers_are_there(ordinary) -> None:
