@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from .errors import InputError, first_few
 
@@ -22,6 +23,21 @@ def require_float64() -> None:
             "float64 is switched off in JAX (jax_enable_x64 is False), and single precision understates rho. Switch "
             "it on: jax.config.update('jax_enable_x64', True)."
         )
+
+
+def is_concrete(*values: object) -> bool:
+    """Whether the numbers are known now, so that they can be checked and an error can be raised."""
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
+
+
+def refuse_single(*values: Any) -> None:
+    """Refuse arrays in single or half precision.
+
+    Raises:
+        InputError: an array of less than 64 bits a number.
+    """
+    if any(str(getattr(value, "dtype", "")) in ("float32", "float16", "bfloat16") for value in values):
+        raise InputError("Privacy numbers need float64: single precision understates rho. Convert with astype(float).")
 
 
 def refuse_masked(values: Any, name: str) -> None:

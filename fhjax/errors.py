@@ -36,6 +36,7 @@ class Status(enum.IntEnum):
     NOT_CONVERGED = 2
     SINGULAR = 3
     NOT_FINITE = 4
+    BAD_INPUT = 5
 
     @property
     def failed(self) -> bool:
@@ -60,6 +61,10 @@ _SENTENCES = {
     Status.SINGULAR: "The covariates are collinear: drop the column that the others determine.",
     Status.NOT_FINITE: (
         "A value became infinite or undefined during the fit: check the scale of the outcome and covariates."
+    ),
+    Status.BAD_INPUT: (
+        "The input cannot be meant: a variance or sensitivity that is negative or missing, or a posterior of other "
+        "data. The same call outside jit, vmap and grad says which and where."
     ),
 }
 

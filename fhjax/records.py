@@ -462,15 +462,40 @@ class ReleaseGuarantee:
         return "\n".join([*lines, *(f"  - {sentence}" for sentence in self.assumptions)])
 
 
+#: Code -> name and sentence of the bound that needs no coefficients.
+CONSERVATIVE_KINDS = (
+    (
+        "none",
+        "No bound without coefficients holds here: {violated}, and with covariates and unequal sampling variances a "
+        "coefficient can exceed 1.",
+    ),
+    (
+        "own_sensitivity",
+        "Δ_i² / (2 σ_i²), the bound that needs no coefficients; it holds here because no area's unit moves the "
+        "posterior mean of area i by more than Δ_i.",
+    ),
+    (
+        "largest_sensitivity",
+        "S² / (2 σ_i²) with S the largest sensitivity of all areas, which is a bound because the model has an "
+        "intercept only. Δ_i² / (2 σ_i²) is none here: {violated}.",
+    ),
+    (
+        "largest_sensitivity",
+        "S² / (2 σ_i²) with S the largest sensitivity of all areas, which is a bound because all sampling variances "
+        "are equal. Δ_i² / (2 σ_i²) is none here: {violated}.",
+    ),
+)
+
+
 @record
 class Guarantees:
     """All guarantees of one set of areas (docs/derivations.md, sections 4 to 8). rho in nats, shapes (m,)."""
 
     per_area_rho: Array  # releasing one area's draw, paper (24)
     own_area_rho: Array  # the own-area term c_ii^2 Delta_i^2 / (2 sigma_i^2)
-    conservative_rho: Array | None  # a bound without c_ik, or None where no valid one exists
-    conservative_note: str = static()  # which bound it is, or why there is none
-    conservative_kind: str = static(default="none")  # "own_sensitivity", "largest_sensitivity" or "none"
+    conservative_bound: Array  # a bound without c_ik; infinity where no valid one exists
+    conservative_code: Array  # () index into CONSERVATIVE_KINDS: which bound it is
+    num_moved_by_others: Array  # () areas whose posterior mean a unit elsewhere moves by more than their own Delta
     own_coefficient: Array  # c_ii
     off_diagonal_ratio: Array  # max_{k != i} |c_ik| Delta_k / (c_ii Delta_i)
     attained_by: Array  # index k that attains max_k |c_ik| Delta_k
@@ -480,12 +505,32 @@ class Guarantees:
     joint_correlated: ReleaseGuarantee  # one draw of the whole posterior
     sequential: ReleaseGuarantee  # sum of per_area_rho
     sensitivity: Array
-    num_settled_by_certificate: int = static(default=0)  # areas whose maximum needed no search over k
-    num_settled_by_search: int = static(default=0)
+    num_settled_by_certificate: Array  # () areas whose maximum needed no search over k
+    num_settled_by_search: Array  # ()
+    status: Array  # () a Status code; where it is a failure every rho is infinite
     off_diagonal_exact: bool = static(default=True)  # False: off_diagonal_ratio holds upper bounds in settled areas
     neighbours: str = static(default="")
     assumptions: tuple[str, ...] = static(default=())
     labels: Labels | None = static(default=None)
+
+    @property
+    def conservative_kind(self) -> str:
+        """Which bound ``conservative_rho`` is: "own_sensitivity", "largest_sensitivity" or "none"."""
+        return CONSERVATIVE_KINDS[int(self.conservative_code)][0]
+
+    @property
+    def conservative_rho(self) -> Array | None:
+        """(m,) a bound of ``per_area_rho`` without coefficients; None where no valid one exists."""
+        return None if self.conservative_kind == "none" else self.conservative_bound
+
+    @property
+    def conservative_note(self) -> str:
+        """Which bound it is and why it is one, or why there is none: a complete sentence."""
+        count = int(self.num_moved_by_others)
+        return CONSERVATIVE_KINDS[int(self.conservative_code)][1].format(
+            violated=f"in {count:,} {'area' if count == 1 else 'areas'} a unit of another area moves the posterior "
+            "mean by more than the area's own sensitivity"
+        )
 
     def __str__(self) -> str:
         """The headline numbers, unrounded to six digits, with what they compare and assume."""

@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,11 +27,22 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
+import jax  # noqa: E402
+
 import fhjax  # noqa: E402, F401  (float64 before any test makes an array)
 
 
 def shared_folder() -> Path:
     return Path(os.environ.get("FHJAX_SHARED", HERE.parent.parent / "shared"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_compiled_programs() -> Iterator[None]:
+    """Compiled programs hold memory maps, of which Linux allows a process 65,530: above, XLA aborts the worker."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > 25_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.entrance import in_order, index_of, refuse_masked, require_float64
+from fhjax.entrance import in_order, index_of, is_concrete, refuse_masked, require_float64
 from fhjax.errors import InputError, complain, first_few
 from fhjax.model.basis import COLLINEAR
 from fhjax.records import AreaData, DirectEstimates, FloatArray, Labels, NumberedLabels
@@ -44,7 +44,8 @@ def area_data(
 
     Raises:
         InputError: shapes that do not match, values that are missing or infinite, negative or zero variances, repeated
-            labels, no more areas than columns, or collinear columns.
+            labels, no more areas than columns, or collinear columns. Inside ``jit``, ``vmap`` and ``grad`` only shapes
+            and names are checked, because the values are not known; what is fitted to them has a ``status``.
 
     Source: docs/derivations.md, sections 1 and 14.
 
@@ -56,6 +57,8 @@ def area_data(
         (('(Intercept)', 'age'), (4, 2))
     """
     require_float64()
+    if not is_concrete(y, sampling_variance, X):
+        return _unchecked(y, sampling_variance, X, labels, columns, variance_source, intercept)
     order: Any = _index_of(labels, y, sampling_variance, X)
     y, sampling_variance, X = (
         in_order(values, order, name) for values, name in ((y, "y"), (sampling_variance, "sampling_variance"), (X, "X"))
@@ -67,8 +70,7 @@ def area_data(
         raise InputError(f"y has {m:,} values and sampling_variance {psi.shape[0]:,}: one of each is needed per area.")
     covariates, names = _covariates(X, m, columns)
     names_of_areas = _labels(order, m)
-    if variance_source not in ("estimated", "public"):
-        raise InputError(f'variance_source must be "estimated" or "public", not {variance_source!r}.')
+    _check_source(variance_source)
 
     def refuse(bad: npt.NDArray[np.bool_], what: str, way_out: str) -> None:
         if np.any(bad):
@@ -101,9 +103,7 @@ def area_data(
             )
         covariates = np.concatenate([np.ones((m, 1)), covariates], axis=1)
         names = (INTERCEPT, *names)
-    if len(set(names)) != len(names):
-        twice = [name for i, name in enumerate(names) if name in names[:i]]
-        raise InputError(f"Column names are repeated: {first_few(twice)}. Give each column its own name.")
+    _refuse_twice(names)
     _check_rank(covariates, names)
     return AreaData(
         y=jnp.asarray(direct),
@@ -159,6 +159,52 @@ def from_direct(
     )
 
 
+def _unchecked(
+    y: Any,
+    sampling_variance: Any,
+    X: Any,
+    labels: Sequence[object] | None,
+    columns: Sequence[str] | None,
+    variance_source: str,
+    intercept: bool,
+) -> AreaData:
+    """The areas inside a transformation, where only shapes and names are known."""
+    _check_source(variance_source)
+    direct, psi = jnp.asarray(y, dtype=float), jnp.asarray(sampling_variance, dtype=float)
+    for name, values in (("y", direct), ("sampling_variance", psi)):
+        if values.ndim != 1:
+            raise InputError(f"{name} must have one dimension, one value an area, not the shape {values.shape}.")
+    m = direct.shape[0]
+    if psi.shape[0] != m:
+        raise InputError(f"y has {m:,} values and sampling_variance {psi.shape[0]:,}: one of each is needed per area.")
+    covariates = jnp.zeros((m, 0)) if X is None else jnp.asarray(X, dtype=float)
+    covariates = covariates[:, None] if covariates.ndim == 1 else covariates
+    names = _names_of(covariates.shape, m, columns)
+    if intercept:
+        covariates, names = jnp.concatenate([jnp.ones((m, 1)), covariates], axis=1), (INTERCEPT, *names)
+    _refuse_twice(names)
+    _check_size(m, names)
+    return AreaData(
+        y=direct,
+        sampling_variance=psi,
+        X=covariates,
+        labels=None if labels is None else Labels(_labels(labels, m)),
+        columns=names,
+        variance_source=variance_source,
+    )
+
+
+def _check_source(variance_source: str) -> None:
+    if variance_source not in ("estimated", "public"):
+        raise InputError(f'variance_source must be "estimated" or "public", not {variance_source!r}.')
+
+
+def _refuse_twice(names: tuple[str, ...]) -> None:
+    if len(set(names)) != len(names):
+        twice = [name for i, name in enumerate(names) if name in names[:i]]
+        raise InputError(f"Column names are repeated: {first_few(twice)}. Give each column its own name.")
+
+
 def _index_of(labels: Sequence[object] | None, *values: Any) -> Any:
     """The labels given, or those that the first labelled Series carries."""
     if labels is not None:
@@ -190,16 +236,18 @@ def _covariates(X: npt.ArrayLike | None, m: int, columns: Sequence[str] | None) 
     else:
         array = _numbers(X, "X")
         array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.shape[0] != m:
-        raise InputError(f"X must have one row for each of the {m:,} areas, not the shape {array.shape}.")
+    return array, _names_of(array.shape, m, columns)
+
+
+def _names_of(shape: tuple[int, ...], m: int, columns: Sequence[str] | None) -> tuple[str, ...]:
+    if len(shape) != 2 or shape[0] != m:
+        raise InputError(f"X must have one row for each of the {m:,} areas, not the shape {shape}.")
     if columns is None:
-        return array, tuple(f"x{j + 1}" for j in range(array.shape[1]))
-    if isinstance(columns, str) or len(columns) != array.shape[1]:
+        return tuple(f"x{j + 1}" for j in range(shape[1]))
+    if isinstance(columns, str) or len(columns) != shape[1]:
         count = 1 if isinstance(columns, str) else len(columns)
-        raise InputError(
-            f"X has {array.shape[1]} columns and columns has {count} names: give a list with one name for each."
-        )
-    return array, tuple(str(column) for column in columns)
+        raise InputError(f"X has {shape[1]} columns and columns has {count} names: give a list with one name for each.")
+    return tuple(str(column) for column in columns)
 
 
 def _labels(labels: Sequence[object] | None, m: int) -> Labels | NumberedLabels:
@@ -216,14 +264,7 @@ def _labels(labels: Sequence[object] | None, m: int) -> Labels | NumberedLabels:
 
 
 def _check_rank(X: FloatArray, columns: tuple[str, ...]) -> None:
-    m, p = X.shape
-    if p == 0:
-        raise InputError("There is no covariate and no intercept. Pass X, or intercept=True.")
-    if m <= p:
-        raise InputError(
-            f"{m} area{'s' if m != 1 else ''} cannot carry {p} column{'s' if p != 1 else ''}"
-            f" ({', '.join(columns)}): the model needs more areas than columns. Use fewer columns or more areas."
-        )
+    _check_size(X.shape[0], columns)
     # Gram-Schmidt, twice, on columns of length 1: the share of a column that the earlier ones leave unexplained.
     basis: list[FloatArray] = []
     for j, name in enumerate(columns):
@@ -240,3 +281,14 @@ def _check_rank(X: FloatArray, columns: tuple[str, ...]) -> None:
                 f"Column {name!r} is collinear with the columns before it ({', '.join(columns[:j])}). Drop it."
             )
         basis.append(v / rest)
+
+
+def _check_size(m: int, columns: tuple[str, ...]) -> None:
+    p = len(columns)
+    if p == 0:
+        raise InputError("There is no covariate and no intercept. Pass X, or intercept=True.")
+    if m <= p:
+        raise InputError(
+            f"{m} area{'s' if m != 1 else ''} cannot carry {p} column{'s' if p != 1 else ''}"
+            f" ({', '.join(columns)}): the model needs more areas than columns. Use fewer columns or more areas."
+        )

@@ -7,9 +7,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
-from fhjax.entrance import require_float64
+from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError, NumericalError, Status
 from fhjax.model.checks import area_data, from_direct
 from fhjax.model.kernel import fit_kernel
@@ -22,11 +21,6 @@ Array = jax.Array
 __all__ = ["METHODS", "area_data", "fit", "fit_kernel", "from_direct", "given"]
 
 METHODS = ("reml", "ml", "moment", "pr")
-
-
-def is_concrete(*values: object) -> bool:
-    """Whether the numbers are known now, so that they can be checked and an error can be raised."""
-    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
 def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_steps: int = 100) -> FayHerriotFit:

@@ -9,10 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.entrance import require_float64
+from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError
 from fhjax.model.digest import refuse_foreign
-from fhjax.model.fit import is_concrete
 from fhjax.model.reductions import joint_sums, to_rows
 from fhjax.records import AreaData, FayHerriotFit, Posterior
 

@@ -15,12 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.entrance import require_float64
-from fhjax.errors import InputError, complain
-from fhjax.model.fit import is_concrete
+from fhjax.entrance import is_concrete, refuse_single, require_float64
+from fhjax.errors import InputError, Status
+from fhjax.privacy.defects import defects_of, explain
 from fhjax.records import Array, Labels, NumberedLabels, record, static
 
 _MAX_DENSE_BYTES = 2**30
+_COLLINEAR = 64 * float(np.finfo(float).eps)
 
 
 def divide(numerator: Array, denominator: Array) -> Array:
@@ -30,9 +31,14 @@ def divide(numerator: Array, denominator: Array) -> Array:
     return jnp.where(zero, 0.0, numerator) / safe
 
 
-@jax.jit
 def prediction_basis(X: Array, total_variance: Array, prior_precision: Array | None = None) -> Array:
-    """Z (m, p) with Z Z' = X A X', A = (X' V^-1 X + P)^-1, accurate row by row.
+    """Z of :func:`checked_basis` for covariates that are known to determine their coefficients."""
+    return checked_basis(X, total_variance, prior_precision)[0]
+
+
+@jax.jit
+def checked_basis(X: Array, total_variance: Array, prior_precision: Array | None = None) -> tuple[Array, Array]:
+    """Z (m, p) with Z Z' = X A X', A = (X' V^-1 X + P)^-1, accurate row by row; and whether A exists (else Z is 0).
 
     A triangular factor R of V^-1/2 X only conditions the problem: with Z0 = X R^-1 the Gram matrix Z0' V^-1 Z0 is the
     identity up to rounding, so its Cholesky factor is harmless, and any R gives the same Z Z'. R can therefore be
@@ -43,19 +49,27 @@ def prediction_basis(X: Array, total_variance: Array, prior_precision: Array | N
         information = jnp.sum(jnp.square(X / root))
         if prior_precision is not None:
             information = information + prior_precision[0, 0]
-        return X / jnp.sqrt(information)
+        determined = (information > 0.0) & jnp.isfinite(information)
+        return jnp.where(determined, X / jnp.sqrt(jnp.where(determined, information, 1.0)), 0.0), determined
     rows = X / root
     if prior_precision is not None:
         values, vectors = jnp.linalg.eigh(prior_precision)
         rows = jnp.concatenate([rows, jnp.sqrt(jnp.maximum(values, 0.0))[:, None] * vectors.T])
     R = jax.lax.stop_gradient(jnp.linalg.qr(jax.lax.stop_gradient(rows), mode="r"))
+    # What the earlier columns leave of each, relative: 0 when they determine it.
+    left = jnp.abs(jnp.diagonal(R))
+    determined = jnp.all(left >= _COLLINEAR * jnp.linalg.norm(R, axis=0)) & jnp.all(left > 0.0)
+    R = jnp.where(determined, R, jnp.eye(R.shape[0]))
     Z = jax.scipy.linalg.solve_triangular(R, X.T, trans=1).T
     scaled = Z / root
     gram = scaled.T @ scaled
     if prior_precision is not None:
         half = jax.scipy.linalg.solve_triangular(R, prior_precision, trans=1)
         gram = gram + jax.scipy.linalg.solve_triangular(R, half.T, trans=1)
-    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(gram), Z.T, lower=True).T
+    gram = jnp.where(determined, gram, jnp.eye(gram.shape[0]))
+    Z = jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(gram), Z.T, lower=True).T
+    determined = determined & jnp.all(jnp.isfinite(Z))
+    return jnp.where(determined, Z, 0.0), determined
 
 
 @record
@@ -65,6 +79,9 @@ class Coefficients:
     ``C @ y`` is the posterior mean (flat prior on beta), ``C.T @ u`` its transpose, and C = Sigma / psi by columns.
     Nothing here is ever m x m except :meth:`to_dense`.
 
+    ``status`` is a failure where the input could not be meant, which only happens inside ``jit``, ``vmap`` and ``grad``
+    (outside, an error is raised): the numbers are then finite and mean nothing.
+
     Source: Das and Drechsler (2026), Proposition 1 for the intercept-only model; docs/derivations.md, section 2
     for any X and psi.
     """
@@ -72,6 +89,7 @@ class Coefficients:
     sampling_variance: Array  # (m,) psi, outcome units squared
     model_variance: Array  # () sigma_v^2
     basis: Array  # (m, p) Z with Z Z' = X A X'
+    status: Array | int = int(Status.OK)  # () a Status code
     transposed: bool = static(default=False)
 
     @property
@@ -103,6 +121,7 @@ class Coefficients:
             sampling_variance=self.sampling_variance,
             model_variance=self.model_variance,
             basis=self.basis,
+            status=self.status,
             transposed=not self.transposed,
         )
 
@@ -234,11 +253,7 @@ def coefficients(
         [0.6875, 0.1875, 0.125]
     """
     require_float64()
-    for value in (sampling_variance, X):
-        if getattr(value, "dtype", None) in (np.float32, jnp.bfloat16, np.float16):
-            raise InputError(
-                "Privacy numbers need float64: single precision understates rho. Convert with astype(float)."
-            )
+    refuse_single(sampling_variance, X)
     psi, s2 = jnp.asarray(sampling_variance, dtype=float), jnp.asarray(model_variance, dtype=float)
     X = jnp.asarray(X, dtype=float)
     X = X[:, None] if X.ndim == 1 else X
@@ -247,43 +262,26 @@ def coefficients(
         raise InputError(f"sampling_variance has shape {psi.shape} and X {X.shape}; expected (m,) and (m, p).")
     if P is not None and P.shape != (X.shape[1],) * 2:
         raise InputError(f"beta_prior_precision has shape {P.shape}; expected ({X.shape[1]}, {X.shape[1]}).")
-    if is_concrete(psi, s2, X, P):
-        _validate(np.asarray(psi), float(s2), np.asarray(X), P, labels)
-    basis = prediction_basis(X, psi + s2, P)
-    if is_concrete(basis) and not bool(jnp.all(jnp.isfinite(basis))):
-        raise InputError("The covariates are collinear: drop the column that the others determine.")
-    return Coefficients(sampling_variance=psi, model_variance=s2, basis=basis)
+    if P is None and X.shape[0] < X.shape[1]:
+        raise InputError(f"{X.shape[0]:,} areas cannot determine {X.shape[1]:,} coefficients: drop covariates.")
+    C, defects = operator(psi, s2, X, P)
+    if is_concrete(defects):
+        explain(defects, psi, s2, X, P, labels if labels is not None else NumberedLabels(len(psi)))
+    return C
 
 
-def _validate(psi: np.ndarray, s2: float, X: np.ndarray, P: Any, labels: Labels | NumberedLabels | None) -> None:
-    names = labels if labels is not None else NumberedLabels(len(psi))
+@jax.jit
+def operator(
+    sampling_variance: Array, model_variance: Array, X: Array, prior_precision: Array | None
+) -> tuple[Coefficients, Array]:
+    """The operator as a pure function of arrays, and how many rows have which defect (see ``defects.DEFECTS``).
 
-    def refuse(mask: Any, what: str, way_out: str) -> None:
-        if mask.any():
-            raise complain(what, names.where(mask), way_out)
-
-    if not (np.isfinite(s2) and s2 >= 0.0):
-        raise InputError(f"The model variance is {s2!r}; it must be finite and not negative.")
-    refuse(
-        ~(np.isfinite(psi) & (psi >= 0.0)), "have a negative or non-finite sampling variance", "Correct or drop them."
-    )
-    refuse(~np.isfinite(X).all(axis=1), "have a non-finite covariate", "Correct or drop them.")
-    refuse(
-        psi + s2 == 0.0,
-        "have a sampling variance of 0 while the model variance is 0 too, so the regression must fit them exactly",
-        "Exclude them or give them a sampling variance.",
-    )
-    if P is None:
-        if X.shape[0] < X.shape[1]:
-            raise InputError(f"{X.shape[0]:,} areas cannot determine {X.shape[1]:,} coefficients: drop covariates.")
-        scaled = X / np.sqrt(psi + s2)[:, None]
-        norms = np.linalg.norm(scaled, axis=0)
-        diagonal = np.abs(np.diag(np.linalg.qr(scaled / np.where(norms > 0, norms, 1.0), mode="r")))
-        if diagonal.min() < 64 * np.finfo(float).eps:
-            raise InputError("The covariates are collinear: drop the column that the others determine.")
-    else:
-        P = np.asarray(P)
-        if not np.isfinite(P).all() or not np.allclose(P, P.T, rtol=1e-10, atol=0.0):
-            raise InputError("beta_prior_precision must be a finite symmetric matrix.")
-        if np.linalg.eigvalsh(P).min() < -1e-10 * max(np.abs(P).max(), 1e-300):
-            raise InputError("beta_prior_precision must not have negative eigenvalues.")
+    Rows with a defect are replaced by harmless ones, so that nothing is NaN; ``status`` then says BAD_INPUT.
+    """
+    psi, s2, X, P, found = defects_of(sampling_variance, model_variance, X, prior_precision)
+    V = psi + s2
+    Z, determined = checked_basis(X, jnp.where(V > 0.0, V, 1.0), P)
+    bad = jnp.any(found > 0)
+    status = jnp.where(bad, int(Status.BAD_INPUT), jnp.where(determined, int(Status.OK), int(Status.SINGULAR)))
+    found = jnp.append(found, ~determined & ~bad)
+    return Coefficients(sampling_variance=psi, model_variance=s2, basis=Z, status=status), found

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError
 from fhjax.records import ReleaseGuarantee, record, static
 
@@ -17,7 +19,7 @@ class OtherSpending:
     """Another zCDP release from the same confidential data, made elsewhere."""
 
     name: str = static()
-    rho: float
+    rho: Any  # () at least 0
     neighbours: str = static(
         default="bounded"
     )  # "bounded" (one unit replaced) or "unbounded" (one unit added or removed)
@@ -52,8 +54,8 @@ def composed(
         unit_is_the_same: declare that the others' privacy unit is the one of ``releases``.
 
     Raises:
-        InputError: for no release, releases with different neighbours, a negative rho, an unknown neighbouring
-            relation, or another privacy unit.
+        InputError: for no release, releases with different neighbours, a negative rho (inside ``jit`` it becomes
+            infinite), an unknown neighbouring relation, or another privacy unit.
 
     Guarantee: rho-zCDP for everything together. Neighbours: those of ``releases``. A release that is rho-zCDP for one
     unit added or removed is 4 rho-zCDP for one unit replaced (a removal and an addition, and zCDP grows with the square
@@ -86,15 +88,16 @@ def composed(
         total = total + _bounded(spent, unit_is_the_same)
         names.append(spent.name)
         gaussian = gaussian and spent.gaussian_pair
+        amount = f"rho {float(spent.rho):g}" if is_concrete(spent.rho) else "the rho that was handed in"
         assumptions.append(
-            f"{spent.name} satisfies zCDP with rho {float(spent.rho):g} for {spent.neighbours} neighbours and the same "
+            f"{spent.name} satisfies zCDP with {amount} for {spent.neighbours} neighbours and the same "
             "privacy unit"
             + (", counted four times because here a unit is replaced." if spent.neighbours == "unbounded" else ".")
         )
-    worst = {int(release.worst_area) for release in releases}
+    worst = jnp.stack([jnp.asarray(release.worst_area) for release in releases])
     return ReleaseGuarantee(
         rho=total,
-        worst_area=jnp.asarray(worst.pop() if len(worst) == 1 else -1),
+        worst_area=jnp.where(jnp.all(worst == worst[0]), worst[0], -1),
         release="; and ".join(names),
         neighbours=relations[0],
         assumptions=tuple(assumptions),
@@ -102,9 +105,11 @@ def composed(
     )
 
 
-def _bounded(spent: OtherSpending, unit_is_the_same: bool) -> float:
-    rho = float(spent.rho)
-    if np.isnan(rho) or rho < 0.0:
+def _bounded(spent: OtherSpending, unit_is_the_same: bool) -> Any:
+    rho = spent.rho
+    if not is_concrete(rho):
+        rho = jnp.where(rho >= 0.0, rho, jnp.inf)
+    elif np.isnan(rho := float(rho)) or rho < 0.0:
         raise InputError(f"The rho of {spent.name!r} is {rho}; it must not be negative.")
     if not unit_is_the_same:
         raise InputError(

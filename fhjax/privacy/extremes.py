@@ -10,16 +10,14 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fhjax.model.fit import is_concrete
 from fhjax.privacy.coefficients import Coefficients
 from fhjax.privacy.sharded import off_diagonal_of_shards
 from fhjax.records import Array, record, static
 from fhjax.sharding import is_sharded
 
 _ROWS, _COLUMNS = 256, 2048  # areas by candidates looked at together: 4 MiB
-_FULL_SEARCH_WORK = 4e9  # multiplications up to which every off-diagonal maximum is found exactly
+FULL_SEARCH_WORK = 4e9  # multiplications up to which every off-diagonal maximum is found exactly
 _ROUNDING = 1e-12  # the bound is raised by this share before an area is called settled, or a search cut short
 
 
@@ -31,8 +29,8 @@ class LargestEffects:
     attained_by: Array  # (m,) the k that attains it; i itself on a tie
     off_diagonal: Array  # (m,) max over k != i of |c_ik| Delta_k; an upper bound where not exact
     off_diagonal_exact: bool = static(default=True)
-    num_settled_by_certificate: int = static(default=0)
-    num_settled_by_search: int = static(default=0)
+    num_settled_by_certificate: Array  # ()
+    num_settled_by_search: Array  # ()
 
 
 def two_largest(values: Array) -> tuple[Array, Array, Array]:
@@ -107,36 +105,94 @@ def search(rows: Array, Z: Array, W: Array, threshold: Array) -> tuple[Array, Ar
     return best.reshape(-1)[:n], by.reshape(-1)[:n]
 
 
+def _search_some(needed: Array, Z: Array, W: Array) -> Array:
+    """The k of :func:`search` for the areas that need it, -1 for the others: only their blocks are looked at."""
+    m = needed.shape[0]
+    height = min(_ROWS, m)
+    num_blocks = -(-m // height)
+    place = jnp.where(needed, jnp.cumsum(needed) - 1, num_blocks * height)
+    rows = jnp.full(num_blocks * height, -1).at[place].set(jnp.arange(m), mode="drop").reshape(num_blocks, height)
+
+    def look(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        step, by = state
+        row = rows[step]
+        _, found = search(row, Z, W, jnp.where(row >= 0, 0.0, jnp.inf))
+        return step + 1, by.at[jnp.where(row >= 0, row, m)].set(found.astype(by.dtype), mode="drop")
+
+    count = -(-jnp.sum(needed) // height)
+    _, by = jax.lax.while_loop(lambda state: state[0] < count, look, (jnp.zeros((), count.dtype), jnp.full(m, -1)))
+    return by
+
+
 @functools.partial(jax.jit, static_argnames="exact_off_diagonal")
-def _settle(coefficients: Coefficients, sensitivity: Array, exact_off_diagonal: bool):
-    own = coefficients.own() * sensitivity
-    W = other_factor(coefficients, sensitivity)
-    bound = norm_bound(coefficients, W)
-    settled = own >= bound * (1.0 + _ROUNDING)
-    m, p = W.shape
+def effects_kernel(
+    coefficients: Coefficients, sensitivity: Array, mask: Array | None = None, *, exact_off_diagonal: bool
+) -> LargestEffects:
+    """:func:`largest_effects` as a pure function of arrays.
+
+    Differentiable: the k that attains a maximum is held fixed, which is the gradient wherever one k attains it alone.
+    """
+    m, p = coefficients.basis.shape
     every = jnp.arange(m)
+    own = coefficients.own() * sensitivity
+    fixed_own, fixed_C, fixed_delta = jax.lax.stop_gradient((own, coefficients, sensitivity))
+    W = other_factor(fixed_C, fixed_delta)
+    bound = norm_bound(fixed_C, W)
+    settled = fixed_own >= bound * (1.0 + _ROUNDING)
     if p == 1:
-        _, where, _ = two_largest(jnp.abs(W[:, 0]))
-        second = jnp.argmax(without(jnp.abs(W[:, 0]), where, -1.0))
-        return own, bound, jnp.where(every == where, second, where), settled
-    if exact_off_diagonal:
-        value, by = search(every, coefficients.basis, W, jnp.zeros(m))
-        return own, coefficients.shrinkage * value, by, settled
-    return own, bound, jnp.full(m, -1, every.dtype), settled
+        reach = jnp.abs(coefficients.basis[:, 0]) * sensitivity / coefficients.total_variance
+        largest, first, second = two_largest(reach)
+        runner_up = jnp.argmax(without(jax.lax.stop_gradient(reach), first, -1.0))
+        by = jnp.where(every == first, runner_up, first)
+        partner = jnp.where(every == first, second, largest)
+        others = coefficients.shrinkage * jnp.abs(coefficients.basis[:, 0]) * partner
+    else:
+        if exact_off_diagonal:
+            by = search(every, fixed_C.basis, W, jnp.zeros(m))[1]
+        else:
+            by = jax.lax.cond(
+                jnp.all(settled),
+                lambda: jnp.full(m, -1),
+                lambda: _search_some(~settled, fixed_C.basis, W),
+            )
+        k = jnp.maximum(by, 0)
+        others = jnp.where(by >= 0, jnp.abs(coefficients.pairs(every, k)) * sensitivity[k], 0.0)
+        if not exact_off_diagonal:
+            # A settled area is its own maximum whatever its bound says.
+            others = jnp.where(settled, jnp.minimum(bound, own), others)
+    return _effects(own, others, by, settled, mask, exact_off_diagonal or p == 1)
 
 
-@jax.jit
-def _larger(own: Array, others: Array, by: Array) -> tuple[Array, Array]:
-    """The larger effect and who causes it; the area itself on a tie."""
-    return jnp.maximum(own, others), jnp.where((own >= others) | (by < 0), jnp.arange(own.shape[0]), by)
+def _effects(own: Array, others: Array, by: Array, settled: Array, mask: Array | None, exact: bool) -> LargestEffects:
+    areas = jnp.ones_like(settled) if mask is None else mask
+    return LargestEffects(
+        effect=jnp.maximum(own, others),
+        attained_by=jnp.where((own >= others) | (by < 0), jnp.arange(own.shape[0]), by),  # itself on a tie
+        off_diagonal=others,
+        off_diagonal_exact=exact,
+        num_settled_by_certificate=jnp.sum(settled & areas),
+        num_settled_by_search=jnp.sum(~settled & areas),
+    )
 
 
-def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_work: float = _FULL_SEARCH_WORK):
+def search_everything(num_areas: int, num_covariates: int, search_work: float) -> bool:
+    """Whether the search over all pairs of areas is cheap enough to make every off-diagonal maximum exact."""
+    return num_covariates == 1 or float(num_areas) ** 2 * num_covariates <= search_work
+
+
+def largest_effects(
+    coefficients: Coefficients,
+    sensitivity: Array,
+    *,
+    mask: Array | None = None,
+    search_work: float = FULL_SEARCH_WORK,
+) -> LargestEffects:
     """max_k |c_ik| Delta_k for every area, the area that attains it, and the off-diagonal maxima.
 
     Args:
-        coefficients: from :func:`fhjax.privacy.coefficients.coefficients`.
+        coefficients: from :func:`fhjax.coefficients`.
         sensitivity: (m,) Delta >= 0, outcome units.
+        mask: (m,) False for padding, which is not counted.
         search_work: up to m * m * p of this size all off-diagonal maxima are searched, so all are exact. Above it only
             unsettled areas are, and ``off_diagonal`` of the others is an upper bound. ``effect`` is exact either way.
 
@@ -147,31 +203,21 @@ def largest_effects(coefficients: Coefficients, sensitivity: Array, *, search_wo
     """
     m, p = coefficients.basis.shape
     sensitivity = jnp.asarray(sensitivity, dtype=float)
-    exact = p == 1 or float(m) * m * p <= search_work
+    exact = search_everything(m, p, search_work)
     if p > 1 and is_sharded(coefficients.basis):
-        own, bound, _, settled = _settle(coefficients, sensitivity, False)
-        W = other_factor(coefficients, sensitivity)
+        own, bound, W, settled = _certificate(coefficients, sensitivity)
         others, by = off_diagonal_of_shards(coefficients, W, settled, exact)
         others = others if exact else jnp.where(settled, jnp.minimum(bound, own), others)
-    else:
-        own, others, by, settled = _settle(coefficients, sensitivity, exact)
-    if not exact and not is_sharded(others) and is_concrete(others):
-        # Only here is the number of searched areas known, which keeps the work at (unsettled areas) x m.
-        rows = jnp.asarray(np.flatnonzero(~np.asarray(settled)))
-        if rows.size:
-            B = coefficients.shrinkage[rows]
-            W = other_factor(coefficients, sensitivity)
-            value, index = search(rows, coefficients.basis, W, jnp.zeros(rows.size))
-            others, by = others.at[rows].set(B * value), by.at[rows].set(index)
-        # A settled area is its own maximum whatever its bound says.
-        others = jnp.where(settled, jnp.minimum(others, own), others)
-    effect, attained_by = _larger(own, others, by)
-    num_settled = int(jnp.sum(settled)) if is_concrete(settled) else 0
-    return LargestEffects(
-        effect=effect,
-        attained_by=attained_by,
-        off_diagonal=others,
-        off_diagonal_exact=exact,
-        num_settled_by_certificate=num_settled,
-        num_settled_by_search=m - num_settled if is_concrete(settled) else 0,
-    )
+        return _effects_of_shards(own, others, by, settled, mask, exact)
+    return effects_kernel(coefficients, sensitivity, mask, exact_off_diagonal=exact)
+
+
+@jax.jit
+def _certificate(coefficients: Coefficients, sensitivity: Array) -> tuple[Array, Array, Array, Array]:
+    own = coefficients.own() * sensitivity
+    W = other_factor(coefficients, sensitivity)
+    bound = norm_bound(coefficients, W)
+    return own, bound, W, own >= bound * (1.0 + _ROUNDING)
+
+
+_effects_of_shards = jax.jit(_effects, static_argnames="exact")

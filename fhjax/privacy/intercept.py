@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.errors import InputError
-from fhjax.privacy.coefficients import coefficients
+from fhjax.privacy.coefficients import coefficients, divide
 from fhjax.privacy.extremes import largest_effects
-from fhjax.privacy.guarantee import _numbers
+from fhjax.privacy.rho import area_terms, independent_terms, own_area_terms
 from fhjax.records import Array, record
 
 _ROW = 10_000
@@ -203,12 +203,13 @@ def _general(psi: Array, s2: Array, delta: Array) -> InterceptGuarantees:
     """The same through the operator, where 0 / 0 occurs (psi = 0 with Delta = 0, or nothing that moves anything)."""
     C = coefficients(psi, s2, jnp.ones_like(psi))
     effects = largest_effects(C, delta)
-    own, area, terms, _, ratio = _numbers(C, delta, effects.effect, effects.off_diagonal)
+    own = own_area_terms(C, delta)
+    area = jnp.maximum(area_terms(C, effects.effect), own)
     return InterceptGuarantees(
         per_area_rho=area,
         joint_correlated=jnp.max(own),
-        joint_independent=jnp.max(terms),
+        joint_independent=jnp.max(independent_terms(C, delta)[0]),
         sequential=jnp.sum(area),
         worst_area=jnp.argmax(own),
-        largest_off_diagonal_ratio=jnp.max(ratio),
+        largest_off_diagonal_ratio=jnp.max(divide(effects.off_diagonal, C.own() * delta)),
     )

@@ -16,10 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-from fhjax.errors import InputError, complain
+from fhjax.entrance import is_concrete
+from fhjax.errors import InputError, Status, complain
+from fhjax.privacy.assumptions import GAUSSIAN_PRIOR, neighbours_sentence, release_assumptions
 from fhjax.privacy.coefficients import Coefficients
-from fhjax.privacy.guarantee import GAUSSIAN_PRIOR, neighbours_sentence, prepare, release_assumptions
-from fhjax.records import AreaData, Array, FayHerriotFit, FloatArray, Labels, Posterior, ReleaseGuarantee
+from fhjax.privacy.problem import Problem, prepare
+from fhjax.records import AreaData, Array, FayHerriotFit, Labels, Posterior, ReleaseGuarantee
 
 _DEPENDENT = 1e-14  # singular values below this share of the largest are exact linear dependence of L's rows
 
@@ -63,10 +65,10 @@ def subset_guarantee(
     if chosen.shape != (data.num_areas,) or not chosen.any():
         raise InputError("Choose at least one area to publish, by label or by a mask with one entry an area.")
     group = np.where(chosen, np.cumsum(chosen) - 1, -1)
-    C, delta, _ = prepare(data, posterior, sensitivity, beta_prior_precision)
-    terms = group_terms(C, delta, jnp.asarray(group), jnp.ones(data.num_areas), int(chosen.sum()))
+    problem = prepare(data, posterior, sensitivity, beta_prior_precision)
+    terms = group_terms(problem.C, problem.delta, jnp.asarray(group), jnp.ones(data.num_areas), int(chosen.sum()))
     what = f"one correlated posterior draw of {int(chosen.sum()):,} of {data.num_areas:,} areas"
-    return _release(terms, what, data, posterior, privacy_unit, model_variance_source)
+    return _release(problem, terms, what, data, posterior, privacy_unit, model_variance_source)
 
 
 def regional_guarantee(
@@ -109,16 +111,18 @@ def regional_guarantee(
         raise InputError("No area lies in a region: nothing would be published.")
     position = {name: g for g, name in enumerate(found)}
     group = np.array([position.get(name, -1) for name in names])
-    a = np.ones(data.num_areas) if weights is None else np.asarray(weights, dtype=float)
-    if a.shape != (data.num_areas,) or not np.isfinite(a).all():
+    a = jnp.ones(data.num_areas) if weights is None else jnp.asarray(weights, dtype=float)
+    if a.shape != (data.num_areas,) or (is_concrete(a) and not np.isfinite(a).all()):
         raise InputError("weights must be finite, one for each area.")
-    scale = np.zeros(len(found))
-    np.maximum.at(scale, group[group >= 0], np.abs(a[group >= 0]))
-    a = np.where(group >= 0, a / np.where(scale > 0, scale, 1.0)[group], 0.0)
-    C, delta, _ = prepare(data, posterior, sensitivity, beta_prior_precision)
-    terms = group_terms(C, delta, jnp.asarray(group), jnp.asarray(a), len(found))
+    inside = group >= 0
+    scale = jnp.zeros(len(found)).at[group[inside]].max(jax.lax.stop_gradient(jnp.abs(a[inside])))
+    a = jnp.where(inside, a / jnp.where(scale > 0, scale, 1.0)[np.maximum(group, 0)], 0.0)
+    problem = prepare(data, posterior, sensitivity, beta_prior_precision)
+    terms = group_terms(problem.C, problem.delta, jnp.asarray(group), a, len(found))
+    # Weights that are not numbers describe no release, so nothing is certified.
+    terms = jnp.where(jnp.all(jnp.isfinite(a)), terms, jnp.inf)
     what = f"the means of {len(found):,} regions in one correlated posterior draw"
-    return _release(terms, what, data, posterior, privacy_unit, model_variance_source)
+    return _release(problem, terms, what, data, posterior, privacy_unit, model_variance_source)
 
 
 def linear_guarantee(
@@ -152,8 +156,7 @@ def linear_guarantee(
         >>> int(difference.worst_area)
         1
     """
-    C, delta, _ = prepare(data, posterior, sensitivity, beta_prior_precision)
-    matrix = L if sparse.issparse(L) else np.atleast_2d(np.asarray(L, dtype=float))
+    matrix: Any = L if sparse.issparse(L) else jnp.atleast_2d(jnp.asarray(L, dtype=float))
     q, m = np.shape(matrix)
     if m != data.num_areas:
         raise InputError(f"L has {m:,} columns; expected one for each of {data.num_areas:,} areas.")
@@ -162,17 +165,22 @@ def linear_guarantee(
             f"A release of {q:,} linear functions of {m:,} areas needs more than max_bytes={max_bytes:,}. Use "
             "subset_guarantee or regional_guarantee if it has that form, or the joint guarantee, which bounds it."
         )
-    dense = np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=float)  # pyright: ignore
-    if not np.isfinite(dense).all():
+    dense = jnp.asarray(matrix.toarray(), dtype=float) if sparse.issparse(matrix) else matrix
+    if is_concrete(dense) and not np.isfinite(dense).all():
         raise InputError("L has entries that are not finite.")
-    terms = matrix_terms(C, np.asarray(delta), dense)
+    problem = prepare(data, posterior, sensitivity, beta_prior_precision)
+    finite = jnp.all(jnp.isfinite(dense))
+    terms = matrix_terms(problem.C, problem.delta, jnp.where(finite, dense, 0.0))
     what = f"{q:,} linear functions of the areas in one correlated posterior draw"
-    return _release(jnp.asarray(terms), what, data, posterior, privacy_unit, model_variance_source)
+    terms = jnp.where(finite, terms, jnp.inf)
+    return _release(problem, terms, what, data, posterior, privacy_unit, model_variance_source)
 
 
-def _release(terms: Array, what: str, data: AreaData, posterior: Any, unit: str, source: str | None):
+def _release(
+    problem: Problem, terms: Array, what: str, data: AreaData, posterior: Any, unit: str, source: str | None
+) -> ReleaseGuarantee:
     return ReleaseGuarantee(
-        rho=jnp.max(terms),
+        rho=jnp.where(problem.C.status == Status.OK, jnp.max(terms), jnp.inf),
         worst_area=jnp.argmax(terms),
         release=what,
         neighbours=neighbours_sentence(unit),
@@ -226,31 +234,67 @@ def group_terms(C: Coefficients, delta: Array, group: Array, weight: Array, num_
     return jnp.where(exposed, jnp.inf, 0.5 * delta**2 * jnp.maximum(quadratic, 0.0))
 
 
-def matrix_terms(C: Coefficients, delta: FloatArray, L: FloatArray) -> FloatArray:
+def orthonormal_rows(F: Array) -> tuple[Array, Array, Array]:
+    """Q (q, n), T (q, q) and which rows of F are independent of the ones before: F = T Q, T lower triangular.
+
+    Gram-Schmidt, twice, on rows of length 1 or 0. A dependent row has a row of zeros in Q, and so on the diagonal.
+    """
+    q = F.shape[0]
+
+    def add(state: tuple[Array, Array, Array], j: Array) -> tuple[tuple[Array, Array, Array], None]:
+        Q, T, independent = state
+        first = Q @ F[j]
+        rest = F[j] - first @ Q
+        second = Q @ rest
+        rest = rest - second @ Q
+        square = rest @ rest
+        new = square > _DEPENDENT**2
+        size = jnp.sqrt(jnp.where(new, square, 1.0))
+        Q = Q.at[j].set(jnp.where(new, rest / size, 0.0))
+        T = T.at[j].set(first + second).at[j, j].set(jnp.where(new, size, 0.0))
+        return (Q, T, independent.at[j].set(new)), None
+
+    start = jnp.zeros_like(F), jnp.zeros((q, q)), jnp.zeros(q, bool)
+    return jax.lax.scan(add, start, jnp.arange(q))[0]
+
+
+@jax.jit
+def matrix_terms(C: Coefficients, delta: Array, L: Array) -> Array:
     """rho (m,) if area k's unit changes, for a dense L (q, m), by projection on the rows of L N."""
-    psi, B, V, Z = (np.asarray(part) for part in (C.sampling_variance, C.shrinkage, C.total_variance, C.basis))
-    m = len(psi)
-    noise = np.sqrt(B * float(C.model_variance))
-    F = np.concatenate([L * noise, L @ (B[:, None] * Z)], axis=1)
-    norms = np.linalg.norm(F, axis=1)
+    psi, B, V, Z = C.sampling_variance, C.shrinkage, C.total_variance, C.basis
+    m = psi.shape[0]
+    noise = jnp.sqrt(jnp.where(B * C.model_variance > 0.0, B * C.model_variance, 1.0))
+    noise = jnp.where(B * C.model_variance > 0.0, noise, 0.0)
+    F = jnp.concatenate([L * noise, L @ (B[:, None] * Z)], axis=1)
+    square = jnp.sum(F * F, axis=1)
+    largest = jax.lax.stop_gradient(jnp.abs(L) @ jnp.sqrt(noise**2 + B**2 * jnp.sum(Z**2, axis=1)))
     # Functions without noise, up to the rounding of their own sum: harmless only if no unit moves them.
-    silent = norms <= _DEPENDENT * (np.abs(L) @ np.sqrt(noise**2 + B**2 * np.sum(Z**2, axis=1)))
-    F = F[~silent] / norms[~silent, None]
-    left, size, Q = np.linalg.svd(F, full_matrices=False)
-    kept = size > _DEPENDENT * size.max(initial=0.0)
-    left, size, Q = left[:, kept], size[kept], Q[kept]
+    silent = (square <= (_DEPENDENT * largest) ** 2) | (square == 0.0)
+    norms = jnp.sqrt(jnp.where(silent, 1.0, square))
+    F = jnp.where(silent[:, None], 0.0, F / norms[:, None])
+    Q, T, independent = orthonormal_rows(F)
     t = Z / V[:, None]
     # c_k = (1 - B_k) e_k + B Z t_k. The second part is N (0, t_k); the first is N (e_k noise_k / psi_k) if psi_k > 0.
-    local = np.where(psi > 0.0, np.sqrt(float(C.model_variance) / (V * np.where(psi > 0.0, psi, 1.0))), 0.0)
-    projected = Q[:, :m] * local + Q[:, m:] @ t.T
-    terms = 0.5 * delta**2 * np.sum(projected**2, axis=0)
-    for k in np.flatnonzero((psi == 0.0) & (delta > 0.0)):
-        column = L[:, k]
-        rest = column[~silent] / norms[~silent]
-        inner = left.T @ rest
-        outside = np.linalg.norm(rest - left @ inner) > 1e-10 * np.linalg.norm(rest)
-        if outside or np.any(column[silent] != 0.0):
-            terms[k] = np.inf
-        else:
-            terms[k] = 0.5 * delta[k] ** 2 * np.sum((inner / size + Q[:, m:] @ t[k]) ** 2)
-    return terms
+    known = psi == 0.0
+    local = C.model_variance / (V * jnp.where(known, 1.0, psi))
+    local = jnp.where(known | (local == 0.0), 0.0, jnp.sqrt(jnp.where(local > 0.0, local, 1.0)))
+    predicted = Q[:, m:] @ t.T
+    projected = Q[:, :m] * local + predicted
+    terms = 0.5 * delta**2 * jnp.sum(projected**2, axis=0)
+
+    def noiseless(terms: Array) -> Array:
+        """An area with psi = 0 adds no noise of its own: its column of L must be made by the noise of the others."""
+        column = jnp.where(silent[:, None], 0.0, L / norms[:, None])
+        triangle = T + jnp.diag(jnp.where(independent, 0.0, 1.0))
+        made = jax.scipy.linalg.solve_triangular(
+            jnp.where(independent[:, None], T, 0.0) + (triangle - T),
+            jnp.where(independent[:, None], column, 0.0),
+            lower=True,
+        )
+        rest = column - T @ made
+        outside = jnp.linalg.norm(rest, axis=0) > 1e-10 * jnp.linalg.norm(column, axis=0)
+        outside = outside | jnp.any(silent[:, None] & (L != 0.0), axis=0)
+        finite = 0.5 * delta**2 * jnp.sum((made + predicted) ** 2, axis=0)
+        return jnp.where(known & (delta > 0.0), jnp.where(outside, jnp.inf, finite), terms)
+
+    return jax.lax.cond(jnp.any(known & (delta > 0.0)), noiseless, lambda terms: terms, terms)

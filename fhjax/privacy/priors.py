@@ -17,7 +17,8 @@ from scipy import sparse
 from scipy.sparse.linalg import MatrixRankWarning, splu
 
 from fhjax.errors import InputError, complain
-from fhjax.privacy.guarantee import GAUSSIAN_PRIOR, assumption_sentences, checked_sensitivity, neighbours_sentence
+from fhjax.privacy.assumptions import GAUSSIAN_PRIOR, assumption_sentences, neighbours_sentence
+from fhjax.privacy.defects import refuse_sensitivities, sensitivities
 from fhjax.records import FloatArray, Labels, ReleaseGuarantee
 
 _BLOCK = 256
@@ -203,7 +204,9 @@ def prior_guarantee(
     """
     psi = np.asarray(sampling_variance, dtype=float)
     names = labels if labels is not None else Labels(range(len(psi)))
-    delta = checked_sensitivity(sensitivity, names)
+    delta = sensitivities(sensitivity, len(psi))
+    refuse_sensitivities(delta, names)
+    delta = np.asarray(delta)
     variance = posterior_variances(psi, prior_precision, X)
     surveyed = np.isfinite(psi) & (psi > 0.0)
     terms = np.where(surveyed, delta**2 * variance / (2.0 * np.where(surveyed, psi, 1.0) ** 2), 0.0)

@@ -1,4 +1,4 @@
-"""zCDP parameters as pure array functions: they compile, batch and differentiate; nothing here looks at values.
+"""zCDP parameters as functions of arrays, which compile, batch and differentiate.
 
 A change eta of y moves the posterior mean by C eta and leaves its covariance alone, so a release of one Gaussian pair
 costs rho = shift' covariance^-1 shift / 2. Worst cases over the area k whose unit changes are taken here.
@@ -6,20 +6,26 @@ costs rho = shift' covariance^-1 shift / 2. Worst cases over the area k whose un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
-from fhjax.privacy.coefficients import Coefficients, divide, prediction_basis
-from fhjax.privacy.extremes import norm_bound, other_factor, search, two_largest, without
-from fhjax.records import Array
+from fhjax.errors import Status
+from fhjax.privacy.coefficients import Coefficients, coefficients, divide
+from fhjax.privacy.defects import refuse_sensitivities, sensitivities, wrong_sensitivities
+from fhjax.privacy.extremes import effects_kernel
+from fhjax.records import Array, NumberedLabels
 
 
-def _operator(sampling_variance: Any, model_variance: Any, X: Any, prior_precision: Any) -> Coefficients:
-    psi, s2, X = (jnp.asarray(value, dtype=float) for value in (sampling_variance, model_variance, X))
-    P = None if prior_precision is None else jnp.asarray(prior_precision, dtype=float)
-    return Coefficients(sampling_variance=psi, model_variance=s2, basis=prediction_basis(X, psi + s2, P))
+def _operator(
+    sampling_variance: Any, model_variance: Any, X: Any, sensitivity: Any, prior_precision: Any
+) -> tuple[Coefficients, Array]:
+    """The operator and Delta; what cannot be meant raises outside transformations and becomes infinite inside."""
+    C = coefficients(sampling_variance, model_variance, X, beta_prior_precision=prior_precision)
+    delta = sensitivities(sensitivity, C.num_areas)
+    refuse_sensitivities(delta, NumberedLabels(C.num_areas))
+    return C, jnp.where(wrong_sensitivities(delta) | (C.status >= Status.NOT_CONVERGED), jnp.inf, delta)
 
 
 def own_area_terms(coefficients: Coefficients, sensitivity: Array) -> Array:
@@ -62,27 +68,16 @@ def per_area_rho(
         >>> [round(float(r), 4) for r in per_area_rho([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])]
         [0.0034, 0.0034, 0.0013]
     """
-    C = _operator(sampling_variance, model_variance, X, beta_prior_precision)
-    delta = jnp.asarray(sensitivity, dtype=float)
-    fixed_C, fixed_delta = jax.lax.stop_gradient((C, delta))
-    W = other_factor(fixed_C, fixed_delta)
-    own = fixed_C.own() * fixed_delta
-    every = jnp.arange(delta.shape[0])
-    if W.shape[1] == 1:
-        _, first, _ = two_largest(jnp.abs(W[:, 0]))
-        second = jnp.argmax(without(jnp.abs(W[:, 0]), first, -1.0))
-        k = jnp.where(every == first, second, first)
-    else:
-        need = own < norm_bound(fixed_C, W) * (1.0 + 1e-12)
-        start = jnp.where(need, divide(own, fixed_C.shrinkage), jnp.inf)
-        k = jax.lax.cond(
-            jnp.any(need),
-            lambda: search(every, fixed_C.basis, W, start)[1],
-            lambda: jnp.full(every.shape, -1, every.dtype),
-        )
-    k = jnp.where(k < 0, every, k)
-    effect = jnp.maximum(C.own() * delta, jnp.abs(C.pairs(every, k)) * delta[k])
-    return area_terms(C, effect)
+    C, delta = _operator(sampling_variance, model_variance, X, sensitivity, beta_prior_precision)
+    return rho_of_areas(C, delta)
+
+
+def rho_of_areas(C: Coefficients, delta: Array) -> Array:
+    """:func:`per_area_rho` from the operator; infinite everywhere where a sensitivity is."""
+    unknown = jnp.any(jnp.isinf(delta))
+    delta = jnp.where(unknown, 0.0, delta)
+    effect = effects_kernel(C, delta, exact_off_diagonal=False).effect
+    return jnp.where(unknown, jnp.inf, area_terms(C, effect))
 
 
 def joint_rho_correlated(
@@ -99,8 +94,8 @@ def joint_rho_correlated(
         >>> round(float(joint_rho_correlated([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)
         0.003438
     """
-    C = _operator(sampling_variance, model_variance, X, beta_prior_precision)
-    return jnp.max(own_area_terms(C, jnp.asarray(sensitivity, dtype=float)))
+    C, delta = _operator(sampling_variance, model_variance, X, sensitivity, beta_prior_precision)
+    return _largest(own_area_terms, C, delta)
 
 
 def joint_rho_independent(
@@ -116,5 +111,10 @@ def joint_rho_independent(
         >>> round(float(joint_rho_independent([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)
         0.004006
     """
-    C = _operator(sampling_variance, model_variance, X, beta_prior_precision)
-    return jnp.max(independent_terms(C, jnp.asarray(sensitivity, dtype=float))[0])
+    C, delta = _operator(sampling_variance, model_variance, X, sensitivity, beta_prior_precision)
+    return _largest(lambda C, delta: independent_terms(C, delta)[0], C, delta)
+
+
+def _largest(terms: Callable[[Coefficients, Array], Array], C: Coefficients, delta: Array) -> Array:
+    unknown = jnp.any(jnp.isinf(delta))
+    return jnp.where(unknown, jnp.inf, jnp.max(terms(C, jnp.where(unknown, 0.0, delta))))

@@ -10,14 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from fhjax.errors import InputError, complain
-from fhjax.privacy.guarantee import prepare
-from fhjax.privacy.rho import per_area_rho
+from fhjax.errors import InputError, Status, complain
+from fhjax.privacy.coefficients import coefficients
+from fhjax.privacy.problem import Problem, prepare
+from fhjax.privacy.rho import rho_of_areas
 from fhjax.records import AreaData, Array, Drivers, FayHerriotFit, FloatArray, Labels, Posterior, record, static
 
 ETAS = (-0.5, -0.25, -0.1, 0.1, 0.25, 0.5)
 
-_rho = jax.jit(per_area_rho)
+
+@jax.jit
+def _rho(problem: Problem, model_variance: Array, beta_prior_precision: Array | None) -> Array:
+    C = coefficients(problem.C.sampling_variance, model_variance, problem.X, beta_prior_precision=beta_prior_precision)
+    failed = (problem.C.status >= Status.NOT_CONVERGED) | (C.status >= Status.NOT_CONVERGED)
+    return jnp.where(failed, jnp.inf, rho_of_areas(C, problem.delta))
 
 
 def equal_weight_rho(
@@ -53,8 +59,8 @@ def equal_weight_rho(
     if not np.all(n > 0):
         labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
         raise complain("have no records", labels.where(~(n > 0)), "Exclude them.")
-    C, delta, X = prepare(data, posterior, outcome_range / n, beta_prior_precision)
-    return _rho(C.sampling_variance, C.model_variance, X, delta, beta_prior_precision=beta_prior_precision)
+    problem = prepare(data, posterior, outcome_range / n, beta_prior_precision)
+    return _rho(problem, problem.C.model_variance, beta_prior_precision)
 
 
 def model_variance_changes(
@@ -87,13 +93,10 @@ def model_variance_changes(
     """
     if any(not eta >= -1.0 for eta in etas):
         raise InputError(f"The model variance cannot become negative: etas {tuple(etas)} must all be at least -1.")
-    C, delta, X = prepare(data, posterior, sensitivity, beta_prior_precision)
-
-    def rho(model_variance: Array) -> Array:
-        return _rho(C.sampling_variance, model_variance, X, delta, beta_prior_precision=beta_prior_precision)
-
-    before = rho(C.model_variance)
-    return {float(eta): relative_change(before, rho(C.model_variance * (1.0 + eta))) for eta in etas}
+    problem = prepare(data, posterior, sensitivity, beta_prior_precision)
+    s2 = problem.C.model_variance
+    before = _rho(problem, s2, beta_prior_precision)
+    return {float(eta): relative_change(before, _rho(problem, s2 * (1.0 + eta), beta_prior_precision)) for eta in etas}
 
 
 def relative_change(before: Array, after: Array) -> Array:

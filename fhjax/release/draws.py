@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from fhjax.entrance import require_float64
+from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError, NumericalError
 from fhjax.model.posterior import PosteriorCovariance, covariance
 from fhjax.records import Array, Posterior
@@ -58,7 +58,8 @@ def draws(
 
     Raises:
         InputError: an unknown option, or an area index out of range.
-        NumericalError: after ``max_tries`` attempts some area was still outside.
+        NumericalError: after ``max_tries`` attempts some area was still outside. Inside ``jit``, ``vmap`` and ``grad``
+            such a draw is infinite instead.
 
     Guarantee: the rho of the release (``joint_correlated`` or ``joint_independent``), times n. Redrawing keeps it: it
     conditions a Gaussian on a convex set, which makes every variance of the tilted laws smaller (Brascamp-Lieb), hence
@@ -93,7 +94,10 @@ def draws(
         return theta if bounds is None else jnp.clip(theta, *bounds)
     wanted = jnp.ones(m, bool) if index is None else jnp.zeros(m, bool).at[index].set(True)
     theta, failed = _redraw(posterior, key, which, release, wanted, bounds[0], bounds[1], max_tries)
-    if bool(jnp.any(failed)):
+    if not is_concrete(failed):
+        # Nobody can be told inside a transformation: what is outside must not look like a draw.
+        theta = jnp.where(failed[:, None], jnp.inf, theta)
+    elif bool(jnp.any(failed)):
         way = "draw the areas independently, " if release == "correlated" else ""
         raise NumericalError(
             f"After {max_tries:,} attempts at least one area was still outside [{bounds[0]:g}, {bounds[1]:g}]. Widen "

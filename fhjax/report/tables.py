@@ -158,8 +158,8 @@ def structure_table(assessment: Assessment, table: pd.DataFrame) -> Table:
     )
     note = (
         f"Which area moves an area's estimate most was settled by a bound for "
-        f"{format_count(guarantees.num_settled_by_certificate)} areas and by a search over all areas for "
-        f"{format_count(guarantees.num_settled_by_search)}."
+        f"{format_count(int(guarantees.num_settled_by_certificate))} areas and by a search over all areas for "
+        f"{format_count(int(guarantees.num_settled_by_search))}."
     )
     if not guarantees.off_diagonal_exact:
         note += " Where no search was needed the off-diagonal ratio is an upper bound."

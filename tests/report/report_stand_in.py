@@ -1,64 +1,19 @@
-"""An Assessment made with plain NumPy (intercept-only formulas), so that the report is tested apart from the model."""
+"""An Assessment of estimates that a test makes up: the real fit, guarantees and sentences, without a survey file."""
 
 from __future__ import annotations
 
+import dataclasses
+
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 
+import fhjax
 from fhjax.errors import Status
-from fhjax.records import (
-    AreaData,
-    Assessment,
-    DirectEstimates,
-    Drivers,
-    FayHerriotFit,
-    Guarantees,
-    Labels,
-    Posterior,
-    ReleaseGuarantee,
-)
+from fhjax.privacy.what_if import drivers, equal_weight_rho, model_variance_changes
+from fhjax.records import AreaData, Assessment, DirectEstimates, Labels
 
 NEIGHBOURS = "bounded neighbours: two data sets that differ in the outcome of one record, replaced by any other"
-ASSUMPTIONS = (
-    "The universe, the weights, the list of areas and the covariates are public and fixed.",
-    "Every outcome lies within its declared bounds.",
-    "Sampling errors are independent between areas, and a privacy unit lies in one area.",
-    "The sampling variances and the model variance are treated as invariants.",
-)
-
-
-def numbers(psi, s2, delta):
-    """Posterior variance, shrinkage, largest effect, own coefficient, independent terms for an intercept-only model."""
-    psi, delta = np.asarray(psi, float), np.asarray(delta, float)
-    total = psi + s2
-    B = psi / total
-    A = 1.0 / np.sum(1.0 / total)
-    C = np.diag(1 - B) + B[:, None] * A / total[None, :] if len(psi) <= 3000 else None
-    variance = B * s2 + B**2 * A
-    own = (1 - B) + B * A / total
-    effect = np.abs(C) * delta[None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        rho = np.where(variance > 0, effect.max(axis=1) ** 2 / (2 * variance), np.inf)
-        own_rho = np.where(variance > 0, (own * delta) ** 2 / (2 * variance), np.inf)
-        term_own = np.where(variance > 0, own**2 / variance, np.inf)
-        others = (C - np.diag(own)) ** 2
-        term_others = np.where(variance[:, None] > 0, others / np.where(variance > 0, variance, 1.0)[:, None], 0.0).sum(
-            axis=0
-        )
-    terms = delta**2 / 2 * (term_own + term_others)
-    off = (effect - np.diag(np.diag(effect))).max(axis=1) / (own * delta)
-    share = np.where(np.isfinite(term_own), term_others / term_own, 0.0)
-    return variance, B, rho, own, own_rho, terms, off, share, effect.argmax(axis=1), A
-
-
-def slopes(y, *columns):
-    """Least squares with an intercept: (low, estimate, high) of each slope."""
-    X = np.column_stack([np.ones(len(y)), *columns])
-    beta, *_ = np.linalg.lstsq(X, y, rcond=None)
-    residual = y - X @ beta
-    variance = residual @ residual / max(len(y) - X.shape[1], 1) * np.linalg.pinv(X.T @ X)
-    error = 1.96 * np.sqrt(np.diag(variance))
-    return [(float(b - e), float(b), float(b + e)) for b, e in zip(beta, error, strict=True)][1:]
 
 
 def assessment_of(
@@ -74,12 +29,11 @@ def assessment_of(
     flags=None,
     excluded=(),
     num_missing=None,
-    conservative=True,
+    covariate=None,
     etas=(-0.5, -0.1, 0.1, 0.5),
-    assumptions=ASSUMPTIONS,
     sensitivity=None,
 ) -> Assessment:
-    """An assessment of m areas with an intercept-only model and a given model variance."""
+    """An assessment of m areas with an intercept, perhaps a covariate, and a given model variance."""
     y, psi = np.asarray(y, float), np.asarray(psi, float)
     m = len(y)
     labels = Labels(labels)
@@ -87,8 +41,6 @@ def assessment_of(
         n, sum_w, w_max = np.asarray(n, np.int64), np.asarray(sum_w, float), np.asarray(w_max, float)
         sensitivity = w_max / sum_w
     sensitivity = np.asarray(sensitivity, float)
-    s2 = model_variance
-    variance, B, rho, own, own_rho, terms, off, share, attained, A = numbers(psi, s2, sensitivity)
     direct = DirectEstimates(
         labels=labels,
         y=y,
@@ -107,91 +59,32 @@ def assessment_of(
         variance_method="Taylor linearisation",
         design=("Read 1 file.", "Weights from column 'weight'."),
     )
-    beta = float(np.sum(y / (psi + s2)) / np.sum(1 / (psi + s2)))
-    release = {"neighbours": NEIGHBOURS, "assumptions": assumptions}
-    guarantees = Guarantees(
-        per_area_rho=rho,
-        own_area_rho=own_rho,
-        conservative_rho=np.where(variance > 0, sensitivity**2 / (2 * np.where(variance > 0, variance, 1)), np.inf)
-        if conservative
-        else None,
-        conservative_note="It needs no coefficients."
-        if conservative
-        else "No valid bound without coefficients is known here.",
-        own_coefficient=own,
-        off_diagonal_ratio=off,
-        attained_by=attained,
-        joint_independent_terms=terms,
-        other_areas_share=share,
-        joint_independent=ReleaseGuarantee(
-            rho=np.max(terms),
-            worst_area=np.argmax(terms),
-            release="one draw of each area, drawn independently",
-            **release,
-        ),
-        joint_correlated=ReleaseGuarantee(
-            rho=np.max(own_rho),
-            worst_area=np.argmax(own_rho),
-            release="one draw of all areas from their correlated posterior",
-            **release,
-        ),
-        sequential=ReleaseGuarantee(rho=np.sum(rho), worst_area=np.asarray(-1), release="areas one by one", **release),
-        sensitivity=sensitivity,
-        num_settled_by_certificate=m,
-        neighbours=NEIGHBOURS,
-        assumptions=assumptions,
+    X = np.ones((m, 1)) if covariate is None else np.column_stack([np.ones(m), covariate])
+    # Not area_data, which refuses the single area and the zero variances that a report must survive.
+    data = AreaData(
+        y=jnp.asarray(y),
+        sampling_variance=jnp.asarray(psi),
+        X=jnp.asarray(X),
         labels=labels,
+        columns=("(Intercept)", "x")[: X.shape[1]],
     )
-    equal = drivers = None
-    if n is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            equal = np.where(variance > 0, (own / n) ** 2 / (2 * np.where(variance > 0, variance, 1)), np.inf)
-        use = np.isfinite(rho) & (rho > 0)
-        log_rho, log_n, log_ratio = np.log(rho[use]), np.log(n[use]), np.log((w_max * n / sum_w)[use])
-        both = slopes(log_rho, log_ratio, log_n)
-        with np.errstate(invalid="ignore"):  # equal rho in all areas have no correlation: NaN, shown as a dash
-            correlations = np.corrcoef(np.stack([log_n, log_ratio, log_rho]))
-        drivers = Drivers(
-            slope_log_n=slopes(log_rho, log_n)[0],
-            slope_log_ratio_joint=both[0],
-            slope_log_n_joint=both[1],
-            correlation_log_n_log_ratio=float(correlations[0, 1]),
-            correlation_log_rho_log_ratio=float(correlations[2, 1]),
-            num_areas_used=int(use.sum()),
-        )
-    changes = {}
-    for eta in etas:
-        other = numbers(psi, s2 * (1 + eta), sensitivity)[2]
-        with np.errstate(invalid="ignore"):
-            changes[eta] = np.where(np.isfinite(rho), other / rho - 1, 0.0)
+    fit = fhjax.given(data, model_variance)
+    status = Status.OK if model_variance > 0 else Status.AT_BOUNDARY
+    fit = dataclasses.replace(
+        fit, method="reml", model_variance_se=jnp.asarray(model_variance / 5), steps=jnp.asarray(5),
+        status=jnp.asarray(int(status)),
+    )  # fmt: skip
+    posterior = fhjax.posterior(data, fit)
+    guarantees = fhjax.guarantees(data, posterior, sensitivity)
     return Assessment(
         direct=direct,
-        area_data=AreaData(y=y, sampling_variance=psi, X=np.ones((m, 1)), labels=labels),
-        fit=FayHerriotFit(
-            model_variance=np.asarray(s2),
-            model_variance_se=np.asarray(s2 / 5),
-            beta=np.array([beta]),
-            beta_covariance=np.array([[A]]),
-            log_likelihood=np.asarray(12.5),
-            restricted_log_likelihood=np.asarray(11.5),
-            steps=np.asarray(5),
-            status=np.asarray(int(Status.OK if s2 > 0 else Status.AT_BOUNDARY)),
-            num_areas=m,
-        ),
-        posterior=Posterior(
-            mean=(1 - B) * y + B * beta,
-            variance=variance,
-            shrinkage=B,
-            mse=variance * 1.01,
-            model_variance=np.asarray(s2),
-            beta=np.array([beta]),
-            beta_covariance=np.array([[A]]),
-            X=np.ones((m, 1)),
-        ),
+        area_data=data,
+        fit=fit,
+        posterior=posterior,
         guarantees=guarantees,
-        equal_weight_rho=equal,
-        drivers=drivers,
-        model_variance_changes=changes,
+        equal_weight_rho=None if n is None else equal_weight_rho(data, posterior, n),
+        drivers=None if n is None else drivers(guarantees.per_area_rho, n, w_max * n / sum_w),
+        model_variance_changes=model_variance_changes(data, posterior, sensitivity, etas=etas),
         delta=delta,
     )
 

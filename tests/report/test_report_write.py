@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from report_stand_in import ASSUMPTIONS, assessment_of, cholesterol, made_up
+from report_stand_in import assessment_of, cholesterol, made_up
 from scipy.stats import norm
 
 from fhjax.errors import InputError
@@ -81,8 +81,10 @@ def ordinary(tmp_path_factory):
 def planted(tmp_path_factory):
     """Two areas without sampling variance, hostile labels, an excluded area, no conservative bound."""
     labels = HOSTILE + [f"area {i}" for i in range(15)]
+    leverage = np.zeros(20)
+    leverage[-2:] = 1.0, 30.0  # what moves the last area but one moves the last one by more than its own Delta
     assessment = made_up(
-        20, infinite=2, labels=labels, conservative=False, excluded=[("<b>gone</b>", "no observed outcome")]
+        20, infinite=2, labels=labels, covariate=leverage, excluded=[("<b>gone</b>", "no observed outcome")]
     )
     return assessment, write_report(assessment, tmp_path_factory.mktemp("planted"), title="R & D <report>")
 
@@ -380,12 +382,19 @@ def test_rows_that_only_pad_are_left_out() -> None:
 def test_assumptions_already_stated_are_not_said_twice() -> None:
     assessment = cholesterol()
     sentences = assumptions(assessment)
-    assert sentences[: len(ASSUMPTIONS)] == ASSUMPTIONS
-    assert len(sentences) == len(ASSUMPTIONS) + 4  # neighbours, real numbers, excluded areas, missing outcomes
-    bare = assumptions(made_up(5, assumptions=()))
-    assert len(bare) == 7
+    stated = assessment.guarantees.assumptions
+    assert sentences[: len(stated)] == stated
+    # the Gaussian prior, neighbours, real numbers, excluded areas, missing outcomes
+    assert len(sentences) == len(stated) + 5
+    plain = made_up(5)
+    releases = {
+        name: dataclasses.replace(getattr(plain.guarantees, name), assumptions=())
+        for name in ("joint_correlated", "joint_independent", "sequential")
+    }
+    bare = dataclasses.replace(plain, guarantees=dataclasses.replace(plain.guarantees, assumptions=(), **releases))
+    assert len(assumptions(bare)) == 7
     for word in ("neighbours", "universe", "weights", "covariates", "one area", "real numbers", "invariants"):
-        assert sum(word in sentence for sentence in bare) >= 1
+        assert sum(word in sentence for sentence in assumptions(bare)) >= 1
 
 
 def test_risk_to_one_unit_is_that_of_two_normals(any_report) -> None:
