@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.registry import Contest, case
-from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.evaluate import log_bounds
 from fhjax.caps.plan import trimming_problem
 from fhjax.caps.search import look
+from fhjax.survey.arrays import trimming_sums_from_arrays
 
 REPLICATES = 80
 RECORDS = 200  # an area; the rival has a tenth of them
@@ -26,7 +26,7 @@ def step(areas: int, records: int):
     y = (rng.random(len(area)) < np.clip(rng.normal(0.3, 0.1, areas), 0.1, 0.9)[area]).astype(float)
     y[::records], y[1::records] = 0.0, 1.0
     replicates = w[:, None] * rng.choice([0.5, 1.5], (len(area), REPLICATES))
-    sums = sums_from_arrays(w, y, area, replicates=replicates)
+    sums = trimming_sums_from_arrays(area, w, y, replicates=replicates)
     problem = trimming_problem(sums, replicate_multiples=np.full(REPLICATES, 4.0 / REPLICATES))
     low, high = log_bounds(problem.data)
     x = jnp.stack([0.7 * high + 0.3 * low])

@@ -10,10 +10,10 @@ import sys
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.evaluate import log_bounds
 from fhjax.caps.plan import plan_trimming, trimming_problem
 from fhjax.caps.search import estimates_on, first_grid, look, search_by_area, search_by_gradient, settle
+from fhjax.survey.arrays import trimming_sums_from_arrays
 
 TOLERANCE = 1e-6
 
@@ -27,7 +27,7 @@ def one(seed: int, areas: int = 4, records: int = 24) -> tuple[float, int]:
     y[::records], y[1::records] = 0.0, 1.0
     replicates = w[:, None] * rng.choice([0.5, 1.5], (len(area), 8))
     problem = trimming_problem(
-        sums_from_arrays(w, y, area, replicates=replicates),
+        trimming_sums_from_arrays(area, w, y, replicates=replicates),
         replicate_multiples=np.full(8, 0.5),
         variances="frozen",
         objective="weights",

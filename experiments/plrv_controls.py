@@ -25,7 +25,7 @@ from scipy import stats
 
 import fhjax  # noqa: F401  (float64)
 from fhjax.model.fit import area_data, given
-from fhjax.model.posterior import covariance, posterior
+from fhjax.model.posterior import posterior, posterior_covariance
 from fhjax.plrv import faults
 from fhjax.plrv.audit import audit
 from fhjax.plrv.check import check, directions
@@ -93,7 +93,7 @@ def controls(draws: int) -> list[Control]:
     wrong_rho = effect**2 / (2.0 * np.asarray(post.variance))
     wrong = dataclasses.replace(claim, per_area_rho=jnp.asarray(wrong_rho))
     coefficient_ratio = float(np.max(np.asarray(claim.per_area_rho) / wrong_rho))
-    own = np.asarray(covariance(post).independent) / np.asarray(post.variance)
+    own = np.asarray(posterior_covariance(post).independent) / np.asarray(post.variance)
 
     def structure_power(drawn: str, said: str) -> float:
         W = directions(here, said)
@@ -149,7 +149,7 @@ def controls(draws: int) -> list[Control]:
 
 
 def _dense(post) -> np.ndarray:
-    return np.asarray(covariance(post).to_dense())
+    return np.asarray(posterior_covariance(post).to_dense())
 
 
 def limit(control: Control, seeds: int) -> int:

@@ -77,6 +77,45 @@ _PUBLIC = {
     "shard_areas": "fhjax.sharding",
     "assess": "fhjax.assessment",
     "write_report": "fhjax.report.write",
+    "AreaData": "fhjax.records",
+    "AreaSums": "fhjax.records",
+    "Assessment": "fhjax.records",
+    "DirectEstimates": "fhjax.records",
+    "FayHerriotFit": "fhjax.records",
+    "Guarantees": "fhjax.records",
+    "Posterior": "fhjax.records",
+    "ReleaseGuarantee": "fhjax.records",
+    "TrimmingPlan": "fhjax.records",
+    "TrimmingSums": "fhjax.records",
+    "sums_from_arrays": "fhjax.survey.arrays",
+    "trimming_sums_from_arrays": "fhjax.survey.arrays",
+    "hajek_sensitivity": "fhjax.survey.sensitivity",
+    "horvitz_thompson_sensitivity": "fhjax.survey.sensitivity",
+    "record_loss_share": "fhjax.survey.sensitivity",
+    "record_loss_summary": "fhjax.privacy.what_if",
+    "equal_weight_rho": "fhjax.privacy.what_if",
+    "model_variance_changes": "fhjax.privacy.what_if",
+    "fit_kernel": "fhjax.model.kernel",
+    "posterior_kernel": "fhjax.model.posterior",
+    "posterior_covariance": "fhjax.model.posterior",
+    "coefficients": "fhjax.privacy.coefficients",
+    "largest_effects": "fhjax.privacy.extremes",
+    "write_dense": "fhjax.privacy.dense_output",
+    "renyi_curve": "fhjax.privacy.renyi",
+    "renyi_divergence": "fhjax.privacy.renyi",
+    "renyi_divergence_multivariate": "fhjax.privacy.renyi",
+    "optimal_order": "fhjax.privacy.renyi",
+    "epsilon_from_renyi": "fhjax.privacy.renyi",
+    "delta_tight": "fhjax.privacy.conversion",
+    "trade_off_curve": "fhjax.privacy.tradeoff",
+    "adjacency": "fhjax.privacy.priors",
+    "car_precision": "fhjax.privacy.priors",
+    "sar_precision": "fhjax.privacy.priors",
+    "ar1_precision": "fhjax.privacy.priors",
+    "prior_guarantee": "fhjax.privacy.priors",
+    "trim_weights": "fhjax.caps.rules",
+    "privacy_losses": "fhjax.plrv.losses",
+    "check_linear": "fhjax.plrv.linear",
     "InputError": "fhjax.errors",
     "NumericalError": "fhjax.errors",
     "Status": "fhjax.errors",
@@ -102,35 +141,65 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from fhjax.assessment import assess
     from fhjax.caps.plan import plan_trimming
+    from fhjax.caps.rules import trim_weights
     from fhjax.errors import InputError, NumericalError, Status
     from fhjax.model.fit import area_data, fit, given
-    from fhjax.model.posterior import posterior
+    from fhjax.model.kernel import fit_kernel
+    from fhjax.model.posterior import posterior, posterior_covariance, posterior_kernel
     from fhjax.plrv.audit import audit
     from fhjax.plrv.check import check
-    from fhjax.privacy.coefficients import Coefficients
+    from fhjax.plrv.linear import check_linear
+    from fhjax.plrv.losses import privacy_losses
+    from fhjax.privacy.coefficients import Coefficients, coefficients
     from fhjax.privacy.composition import OtherSpending, composed, repeated
     from fhjax.privacy.conversion import (
         delta_exact,
+        delta_tight,
         epsilon,
         epsilon_exact,
         epsilon_simple,
         epsilon_tight,
         rho_for_epsilon,
     )
+    from fhjax.privacy.dense_output import write_dense
+    from fhjax.privacy.extremes import largest_effects
     from fhjax.privacy.guarantee import guarantees
     from fhjax.privacy.intercept import intercept_guarantees
     from fhjax.privacy.linear import linear_guarantee, regional_guarantee, subset_guarantee
+    from fhjax.privacy.priors import adjacency, ar1_precision, car_precision, prior_guarantee, sar_precision
+    from fhjax.privacy.renyi import (
+        epsilon_from_renyi,
+        optimal_order,
+        renyi_curve,
+        renyi_divergence,
+        renyi_divergence_multivariate,
+    )
     from fhjax.privacy.rho import joint_rho_correlated, joint_rho_independent, per_area_rho
-    from fhjax.privacy.tradeoff import personal_risk
+    from fhjax.privacy.tradeoff import personal_risk, trade_off_curve
+    from fhjax.privacy.what_if import equal_weight_rho, model_variance_changes, record_loss_summary
+    from fhjax.records import (
+        AreaData,
+        AreaSums,
+        Assessment,
+        DirectEstimates,
+        FayHerriotFit,
+        Guarantees,
+        Posterior,
+        ReleaseGuarantee,
+        TrimmingPlan,
+        TrimmingSums,
+    )
     from fhjax.release.draws import draws
     from fhjax.release.publish import publish
     from fhjax.report.write import write_report
     from fhjax.sharding import area_mesh, join_hosts, local_areas, shard_areas
     from fhjax.survey.area_level import read_area_level
+    from fhjax.survey.arrays import sums_from_arrays, trimming_sums_from_arrays
     from fhjax.survey.covariates import read_covariates, read_population
     from fhjax.survey.direct import direct_estimates
     from fhjax.survey.example import example
     from fhjax.survey.read import open_survey
+    from fhjax.survey.sensitivity import hajek_sensitivity, horvitz_thompson_sensitivity, record_loss_share
     from fhjax.survey.sums import area_sums
     from fhjax.survey.variance import Replicates, Taylor
     from fhjax.trimming import trim

@@ -36,11 +36,35 @@ def static(**kwargs: Any) -> Any:
 )
 def record(cls: type[T]) -> type[T]:
     """Make ``cls`` a frozen dataclass and a pytree whose ``static()`` fields are hashable metadata."""
-    cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False)(cls)
+    cls = dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)(cls)
+    cls.__repr__ = _repr
+    cls._repr_html_ = _repr_html  # pyright: ignore[reportAttributeAccessIssue]
     fields = dataclasses.fields(cls)  # pyright: ignore[reportArgumentType]
     meta = [field.name for field in fields if field.metadata.get("static")]
     data = [field.name for field in fields if not field.metadata.get("static")]
     return jax.tree_util.register_dataclass(cls, data_fields=data, meta_fields=meta)
+
+
+def _repr(self: Any) -> str:
+    from .shown import short  # how a record looks needs pandas, which a record does not
+
+    return short(self)
+
+
+def _repr_html(self: Any) -> str:
+    from .shown import html
+
+    return html(self)
+
+
+class AreaRows:
+    """A record whose arrays have one number an area."""
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with one row an area and one column a field, indexed by the areas' labels."""
+        from .shown import frame
+
+        return frame(self)
 
 
 class Labels(tuple):
@@ -111,7 +135,7 @@ class StratumSums:
     moment_bb: FloatArray  # (q,)
     psus_are_records: bool = static(default=False)  # no PSU was named: each record is its own
 
-    def recentred(self, centre: FloatArray) -> StratumSums:
+    def recentred(self, centre: Any) -> StratumSums:
         """The same table with Y centred on other constants, given one a row."""
         shift = self.centre - centre
         return dataclasses.replace(
@@ -124,7 +148,7 @@ class StratumSums:
 
 
 @record
-class AreaSums:
+class AreaSums(AreaRows):
     """Everything that leaves the data engine: sums by area. Nothing downstream sees a record.
 
     All numbers concern the universe (records with an observed outcome) unless said otherwise. ``+`` merges the sums of
@@ -221,7 +245,7 @@ class TrimmingSums:
 
 
 @record
-class TrimmingPlan:
+class TrimmingPlan(AreaRows):
     """Weight caps for a target rho, what they cost, and whether the target is met. Shapes (m,) unless said otherwise.
 
     A unit's trimmed weight is scale * (min(size, threshold) + lift), which never exceeds ``cap``.
@@ -301,7 +325,7 @@ class TrimmingPlan:
 
 
 @record
-class DirectEstimates:
+class DirectEstimates(AreaRows):
     """Direct survey estimates with their design variances, one row an area that can be used.
 
     Areas that cannot (no observed outcome, or a zero variance under ``zero_variance="exclude"``) are in ``excluded``
@@ -312,6 +336,8 @@ class DirectEstimates:
     y: FloatArray  # (m,) direct estimate, outcome units
     sampling_variance: FloatArray  # (m,) design variance psi, outcome units squared
     sensitivity: FloatArray  # (m,) largest |change of y| from one privacy unit, outcome units
+    # (m,) made inside jit, where no area can be left out: which can be fitted. None: all of them
+    usable: npt.NDArray[np.bool_] | None = None
     num_records: IntArray | None = None  # (m,)
     weight_sum: FloatArray | None = None  # (m,)
     max_unit_weight: FloatArray | None = None  # (m,)
@@ -362,7 +388,7 @@ FLAGS = {
 
 
 @record
-class AreaData:
+class AreaData(AreaRows):
     """What the Fay-Herriot model sees: y, sampling variances and covariates of m areas.
 
     ``mask`` is False for rows that only pad an array to a convenient length; None means that all rows are areas.
@@ -427,10 +453,10 @@ class FayHerriotFit:
 
 
 @record
-class Posterior:
+class Posterior(AreaRows):
     """Posterior of the area means theta given y and the variances: N(mean, covariance).
 
-    The covariance is kept as a diagonal plus a rank-p part and never built (see ``model.posterior.covariance``):
+    The covariance is kept as a diagonal plus a rank-p part and never built (see :func:`fhjax.posterior_covariance`):
     Sigma_ij = delta_ij B_i sigma_v^2 + B_i B_j x_i' A x_j.
     """
 
@@ -488,7 +514,7 @@ CONSERVATIVE_KINDS = (
 
 
 @record
-class Guarantees:
+class Guarantees(AreaRows):
     """All guarantees of one set of areas (docs/derivations.md, sections 4 to 8). rho in nats, shapes (m,)."""
 
     per_area_rho: Array  # releasing one area's draw, paper (24)

@@ -7,13 +7,12 @@ always the realised one, largest weight over sum, never a nominal cap over a nom
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from fhjax.errors import InputError, complain
-from fhjax.records import FloatArray, IntArray, Labels
+from fhjax.records import FloatArray, IntArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,81 +161,3 @@ def realised_shares(weights: npt.ArrayLike, area: npt.ArrayLike | None = None) -
     np.maximum.at(largest, index, values)
     total = np.bincount(index, weights=values, minlength=m)
     return np.where(total > 0.0, largest / np.where(total > 0.0, total, 1.0), 0.0)
-
-
-def shares_at_sizes(sizes: SortedSizes) -> FloatArray:
-    """(q,) the share that results from trimming an area at each of its sizes: size / sum min(w, size)."""
-    mass = sizes.count * sizes.size
-    above = np.repeat(sizes.num_units, np.diff(sizes.start)) - sizes.prefix(sizes.count)
-    return sizes.size / (sizes.prefix(mass) + sizes.size * above)
-
-
-def caps_for_shares(sizes: SortedSizes, share: FloatArray) -> FloatArray:
-    """(m,) the largest caps that bring each area's share down to ``share``; infinity where nothing needs trimming.
-
-    A share below 1/n cannot be reached: there the cap is the smallest size, at which all weights are equal.
-    """
-    at = shares_at_sizes(sizes)
-    wanted = np.repeat(share, np.diff(sizes.start))
-    # The share grows with the cap, so the rows below the wanted share are an area's first ones.
-    j = sizes.per_area((at < wanted).astype(float)).astype(np.int64)
-    rows = np.diff(sizes.start)
-    row = sizes.start[:-1] + np.minimum(j, np.maximum(rows - 1, 0))
-    mass = sizes.count * sizes.size
-    prefix_mass, prefix_count = sizes.prefix(mass), sizes.prefix(sizes.count)
-    safe = np.minimum(row, max(len(mass) - 1, 0))
-    below_mass = prefix_mass[safe] - mass[safe]
-    above = sizes.num_units - (prefix_count[safe] - sizes.count[safe])
-    # t = c / (S + c j): c = t S / (1 - t j), with S the sum of the weights that stay and j the units that are trimmed.
-    keep = 1.0 - share * above
-    cap = np.where(below_mass > 0.0, share * below_mass / np.where(keep > 0.0, keep, 1.0), sizes.smallest)
-    cap = np.where(j == 0, sizes.smallest, np.minimum(cap, sizes.size[safe]))
-    return np.where((j >= rows) | (share >= _untrimmed(sizes)), np.inf, cap)
-
-
-def _untrimmed(sizes: SortedSizes) -> FloatArray:
-    total = sizes.total
-    return np.where(total > 0.0, sizes.largest / np.where(total > 0.0, total, 1.0), 0.0)
-
-
-def least_trimming_caps(
-    weights: npt.ArrayLike,
-    share: npt.ArrayLike,
-    area: npt.ArrayLike | None = None,
-    *,
-    labels: Sequence[str] | None = None,
-) -> FloatArray:
-    """The largest cap of each area whose trimmed weights min(w, cap) have no share above ``share``.
-
-    Args:
-        weights: (n,) weights of the privacy units.
-        share: (m,) or one number, the wanted largest share, above 0.
-        area: (n,) area index of each weight; None for one area.
-        labels: names of the areas, for messages.
-
-    Returns:
-        (m,) caps; infinity where the area needs no trimming.
-
-    Raises:
-        InputError: a share below 1/n, which no trimming reaches: with equal weights every share is 1/n.
-
-    Source: c = t S_j / (1 - j t), S_j the sum of all but the j largest weights (docs/trimming.md).
-
-    Example:
-        >>> least_trimming_caps([1.0, 1.0, 1.0, 10.0], 0.4).round(12).tolist()
-        [2.0]
-    """
-    sizes = sorted_sizes(weights, area)
-    t = np.broadcast_to(np.asarray(share, dtype=float), (sizes.num_areas,))
-    if np.any(~(t > 0.0)):
-        raise InputError("The wanted shares must be positive numbers.")
-    names = Labels(range(sizes.num_areas) if labels is None else labels)
-    n = sizes.num_units
-    short = (n > 0) & (t * n < 1.0 - 1e-12)
-    if short.any():
-        raise complain(
-            "cannot reach the wanted share by trimming, because it lies below 1 / (number of units)",
-            names.where(short),
-            "Even equal weights give 1/n: ask for a larger share, or pool small areas.",
-        )
-    return caps_for_shares(sizes, t)

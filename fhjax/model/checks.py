@@ -27,6 +27,7 @@ def area_data(
     variance_source: str = "estimated",
     intercept: bool = True,
     allow_zero_variance: bool = False,
+    mask: npt.ArrayLike | None = None,
 ) -> AreaData:
     """Check direct estimates, sampling variances and covariates, and gather them for a fit.
 
@@ -41,6 +42,7 @@ def area_data(
         intercept: put a column of ones first.
         allow_zero_variance: keep areas whose sampling variance is 0. Their estimate is then y exactly, their posterior
             variance 0 and their privacy loss infinite.
+        mask: (m,) False for rows that are no areas, such as those of ``direct.usable`` inside ``jit``.
 
     Raises:
         InputError: shapes that do not match, values that are missing or infinite, negative or zero variances, repeated
@@ -57,8 +59,18 @@ def area_data(
         (('(Intercept)', 'age'), (4, 2))
     """
     require_float64()
-    if not is_concrete(y, sampling_variance, X):
-        return _unchecked(y, sampling_variance, X, labels, columns, variance_source, intercept)
+    if mask is not None or not is_concrete(y, sampling_variance, X):
+        if is_concrete(y, sampling_variance, X, mask):
+            rows = np.flatnonzero(np.asarray(mask))
+            part = [None if values is None else np.asarray(values)[rows] for values in (y, sampling_variance, X)]
+            area_data(
+                *part,  # pyright: ignore[reportArgumentType]
+                labels=None if labels is None else [list(labels)[i] for i in rows],
+                columns=columns,
+                intercept=intercept,
+                allow_zero_variance=allow_zero_variance,
+            )
+        return _unchecked(y, sampling_variance, X, labels, columns, variance_source, intercept, mask)
     order: Any = _index_of(labels, y, sampling_variance, X)
     y, sampling_variance, X = (
         in_order(values, order, name) for values, name in ((y, "y"), (sampling_variance, "sampling_variance"), (X, "X"))
@@ -156,6 +168,7 @@ def from_direct(
         variance_source=direct.variance_source,
         intercept=intercept,
         allow_zero_variance=allow_zero_variance,
+        mask=direct.usable,
     )
 
 
@@ -167,8 +180,9 @@ def _unchecked(
     columns: Sequence[str] | None,
     variance_source: str,
     intercept: bool,
+    mask: Any,
 ) -> AreaData:
-    """The areas inside a transformation, where only shapes and names are known."""
+    """The areas inside a transformation or with rows that only pad: only shapes and names are checked."""
     _check_source(variance_source)
     direct, psi = jnp.asarray(y, dtype=float), jnp.asarray(sampling_variance, dtype=float)
     for name, values in (("y", direct), ("sampling_variance", psi)):
@@ -188,6 +202,7 @@ def _unchecked(
         y=direct,
         sampling_variance=psi,
         X=covariates,
+        mask=None if mask is None else jnp.asarray(mask, dtype=bool),
         labels=None if labels is None else Labels(_labels(labels, m)),
         columns=names,
         variance_source=variance_source,

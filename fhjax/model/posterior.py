@@ -225,7 +225,7 @@ class PosteriorCovariance:
         return jnp.diag(self.independent) + self.factor @ self.factor.T
 
 
-def covariance(posterior: Posterior) -> PosteriorCovariance:
+def posterior_covariance(posterior: Posterior) -> PosteriorCovariance:
     """The posterior covariance as an operator in O(m p) memory.
 
     Args:
@@ -235,9 +235,9 @@ def covariance(posterior: Posterior) -> PosteriorCovariance:
 
     Example:
         >>> from fhjax.model.fit import area_data, fit
-        >>> from fhjax.model.posterior import covariance, posterior
+        >>> from fhjax.model.posterior import posterior, posterior_covariance
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
-        >>> covariance(posterior(data, fit(data))).to_dense().shape
+        >>> posterior_covariance(posterior(data, fit(data))).to_dense().shape
         (4, 4)
     """
     U = posterior.beta_covariance_root

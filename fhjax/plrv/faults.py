@@ -10,7 +10,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from fhjax.model.posterior import covariance
+from fhjax.model.posterior import posterior_covariance
 from fhjax.records import Array, Posterior
 from fhjax.release.draws import draw_kernel
 
@@ -33,7 +33,7 @@ def sd_too_small_in_one_area(posterior: Posterior, key: Array, which: Array, rel
 @_sampler
 def without_coefficient_part(posterior: Posterior, key: Array, which: Array, release: str) -> Array:
     """The regression coefficients plugged in: the variance lacks what their uncertainty adds."""
-    scale = jnp.sqrt(covariance(posterior).independent / posterior.variance)
+    scale = jnp.sqrt(posterior_covariance(posterior).independent / posterior.variance)
     return posterior.mean + scale * (draw_kernel(posterior, key, which, "independent") - posterior.mean)
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError, complain
 from fhjax.records import AreaData, Array, Labels, record
 
@@ -49,60 +50,76 @@ class Neighbours:
     """
 
     def __init__(self, data: AreaData, model_variance: Any) -> None:
-        if data.mask is not None and not np.all(np.asarray(data.mask)):
+        if data.mask is not None and not (is_concrete(data.mask) and np.all(np.asarray(data.mask))):
             raise InputError("Drop the rows that only pad the arrays (mask False) before their draws are checked.")
-        self.y, self.psi = np.asarray(data.y, dtype=float), np.asarray(data.sampling_variance, dtype=float)
-        self.X, self.s2 = np.asarray(data.X, dtype=float), float(model_variance)
-        zero = self.psi <= 0.0
-        if zero.any():
-            labels = data.labels or Labels(range(len(self.y)))
+        psi, s2 = data.sampling_variance, jnp.asarray(model_variance, dtype=float)
+        if is_concrete(psi) and (zero := np.asarray(psi) <= 0.0).any():
+            labels = data.labels or Labels(range(data.num_areas))
             raise complain(
                 "have a sampling variance of 0, so their draw is the direct estimate and its privacy loss infinite",
                 labels.where(zero),
                 "Leave them out of the release that is checked.",
             )
-        root = np.sqrt(self.psi + self.s2)
-        self._Q, R = np.linalg.qr(self.X / root[:, None])
-        self._root = root
-        self._inverse = np.linalg.inv(R)  # (p, p), beta = inverse Q' (y / root)
-        if self.s2 > 0.0:
-            conditional = 1.0 / (1.0 / self.psi + 1.0 / self.s2)
-            self._on_y, self._on_prediction = conditional / self.psi, conditional / self.s2
-        else:
-            conditional, self._on_y = np.zeros_like(self.psi), np.zeros_like(self.psi)
-            self._on_prediction = np.ones_like(self.psi)
-        factor = self._on_prediction[:, None] * (self.X @ self._inverse)
-        whitened = factor / np.sqrt(conditional)[:, None] if self.s2 > 0.0 else self.X
-        basis, triangle = np.linalg.qr(whitened)
-        self._fixed = {
-            "independent": jnp.asarray(conditional),
-            "factor": jnp.asarray(factor),
-            "basis": jnp.asarray(basis),
-            "triangle": jnp.asarray(triangle),
-        }
-
-    def _mean(self, y: np.ndarray) -> np.ndarray:
-        beta = self._inverse @ (self._Q.T @ (y / self._root))
-        return self._on_y * y + self._on_prediction * (self.X @ beta)
+        self._numbers = _two_ways(data.y, psi, data.X, s2)
 
     def here(self) -> OwnPosterior:
         """The posterior of the data as they are."""
-        return OwnPosterior(mean=jnp.asarray(self._mean(self.y)), **self._fixed)
+        return _posterior_of(self._numbers, self._numbers.y)
 
-    def with_change(self, area: int, change: float) -> OwnPosterior:
+    def with_change(self, area: int | Array, change: Any) -> OwnPosterior:
         """The posterior after ``change`` (outcome units) of one area's direct estimate."""
-        y = self.y.copy()
-        y[area] += change
-        return OwnPosterior(mean=jnp.asarray(self._mean(y)), **self._fixed)
+        return _posterior_of(self._numbers, self._numbers.y.at[area].add(change))
 
-    def each_with_its_own_change(self, area: np.ndarray, change: np.ndarray) -> OwnPosterior:
+    def each_with_its_own_change(self, area: Any, change: Any) -> OwnPosterior:
         """Marginal posteriors in which area i sees ``change[i]`` of area ``area[i]``'s direct estimate."""
-        area = np.asarray(area)
-        beta = self._inverse @ (self._Q.T @ (self.y / self._root))
-        moved = beta + (self._Q[area] / self._root[area, None] * np.asarray(change)[:, None]) @ self._inverse.T
-        own = self.y + np.where(area == np.arange(len(self.y)), change, 0.0)
-        mean = self._on_y * own + self._on_prediction * np.sum(self.X * moved, axis=1)
-        return OwnPosterior(mean=jnp.asarray(mean), **self._fixed)
+        return _each_changed(self._numbers, jnp.asarray(area), jnp.asarray(change))
+
+
+@record
+class _Numbers:
+    """What every posterior of one set of areas shares, made by QR decomposition and precision weighting."""
+
+    y: Array  # (m,)
+    X: Array  # (m, p)
+    root: Array  # (m,) of psi + s2
+    Q: Array  # (m, p) orthonormal basis of X / root
+    inverse: Array  # (p, p), beta = inverse Q' (y / root)
+    on_y: Array  # (m,) precision weights
+    on_prediction: Array  # (m,)
+    fixed: dict[str, Array]
+
+
+@jax.jit
+def _two_ways(y: Array, psi: Array, X: Array, s2: Array) -> _Numbers:
+    root = jnp.sqrt(psi + s2)
+    Q, R = jnp.linalg.qr(X / root[:, None])
+    inverse = jnp.linalg.inv(R)
+    spread = s2 > 0.0
+    prior = jnp.where(spread, s2, 1.0)
+    conditional = jnp.where(spread, 1.0 / (1.0 / psi + 1.0 / prior), 0.0)
+    on_y = conditional / psi
+    on_prediction = jnp.where(spread, conditional / prior, 1.0)
+    factor = on_prediction[:, None] * (X @ inverse)
+    whitened = jnp.where(spread, factor / jnp.sqrt(jnp.where(spread, conditional, 1.0))[:, None], X)
+    basis, triangle = jnp.linalg.qr(whitened)
+    fixed = {"independent": conditional, "factor": factor, "basis": basis, "triangle": triangle}
+    return _Numbers(y=y, X=X, root=root, Q=Q, inverse=inverse, on_y=on_y, on_prediction=on_prediction, fixed=fixed)
+
+
+@jax.jit
+def _posterior_of(numbers: _Numbers, y: Array) -> OwnPosterior:
+    beta = numbers.inverse @ (numbers.Q.T @ (y / numbers.root))
+    mean = numbers.on_y * y + numbers.on_prediction * (numbers.X @ beta)
+    return OwnPosterior(mean=mean, **numbers.fixed)
+
+
+@jax.jit
+def _each_changed(numbers: _Numbers, area: Array, change: Array) -> OwnPosterior:
+    beta = numbers.inverse @ (numbers.Q.T @ (numbers.y / numbers.root))
+    moved = beta + (numbers.Q[area] / numbers.root[area, None] * change[:, None]) @ numbers.inverse.T
+    own = numbers.y + jnp.where(area == jnp.arange(numbers.y.shape[0]), change, 0.0)
+    mean = numbers.on_y * own + numbers.on_prediction * jnp.sum(numbers.X * moved, axis=1)
+    return OwnPosterior(mean=mean, **numbers.fixed)
 
 
 def log_density_areas(theta: Array, posterior: OwnPosterior) -> Array:
@@ -185,23 +202,56 @@ def loss(log_density, theta: Array, here: OwnPosterior, there: OwnPosterior) -> 
     return log_density(theta, here) - log_density(theta, there)
 
 
-def loss_by_bayes(data: AreaData, model_variance: Any, theta: Array, area: int, change: float) -> Array:
-    """The loss of a whole correlated draw by Bayes' rule, without any posterior: (..., m) -> (...,).
+def privacy_losses(
+    data: AreaData,
+    model_variance: Any,
+    *,
+    key: Array,
+    area: int | Array,
+    change: Any,
+    num_draws: int = 1,
+    release: str = "correlated",
+) -> Array:
+    """Privacy losses (n,) of n posterior draws when ``change`` is added to one area's direct estimate.
 
-    p(theta | y) / p(theta | y') = [f(y_k | theta_k) / f(y'_k | theta_k)] [p(y') / p(y)]: the prior of theta cancels,
-    and with the flat prior on the coefficients p(y) is the restricted likelihood. It holds at a model variance of 0
-    too, and shows why the draw of all areas costs what area k alone costs: nothing but theta_k is in it.
+    Args:
+        data: m areas, none of them padding.
+        model_variance: () held fixed, outcome units squared.
+        key: a JAX key.
+        area: index of the area whose unit changes.
+        change: by how much its direct estimate does, outcome units; its sensitivity is the most.
+        num_draws: how many draws n, made under ``data``.
+        release: ``"correlated"``, one draw of the whole posterior, or ``"independent"``.
+
+    Raises:
+        InputError: an unknown release, padded rows, or an area with sampling variance 0, whose loss is infinite
+            (inside ``jit`` it shows as a loss that is not finite).
+
+    The losses have the law N(rho, 2 rho) with the rho that this change costs, at most that of ``joint_correlated`` or
+    ``joint_independent``.
+
+    Source: docs/derivations.md, section 12.
+
+    Example:
+        >>> import jax
+        >>> from fhjax.model.fit import area_data
+        >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
+        >>> privacy_losses(data, 4.0, key=jax.random.key(1), area=1, change=0.2, num_draws=3).shape
+        (3,)
     """
-    y, psi, X = (np.asarray(value, dtype=float) for value in (data.y, data.sampling_variance, data.X))
-    root = np.sqrt(psi + float(model_variance))
-    Q, _ = np.linalg.qr(X / root[:, None])
+    if release not in ("correlated", "independent"):
+        raise InputError(f"release is {release!r}; it is one of correlated, independent.")
+    pair = Neighbours(data, model_variance)
+    here, there = pair.here(), pair.with_change(area, change)
+    noise, coefficients = jax.random.split(key)
+    shape = (num_draws, data.num_areas)
+    if release == "independent":
+        theta = here.mean + jnp.sqrt(here.variance) * jax.random.normal(noise, shape)
+        return _finite(loss(log_density_independent, theta, here, there))
+    theta = here.mean + jnp.sqrt(here.independent) * jax.random.normal(noise, shape)
+    theta = theta + jax.random.normal(coefficients, (num_draws, data.num_covariates)) @ here.factor.T
+    return _finite(loss(log_density_correlated, theta, here, there))
 
-    def restricted(values: np.ndarray) -> float:
-        e = values / root
-        return -0.5 * (float(e @ e) - float(np.sum((Q.T @ e) ** 2)))
 
-    other = y.copy()
-    other[area] += change
-    theta_k = theta[..., area]
-    likelihood = -0.5 * ((y[area] - theta_k) ** 2 - (other[area] - theta_k) ** 2) / psi[area]
-    return likelihood - restricted(y) + restricted(other)
+def _finite(losses: Array) -> Array:
+    return jnp.where(jnp.isnan(losses), jnp.inf, losses)

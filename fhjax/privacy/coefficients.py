@@ -205,22 +205,11 @@ class Coefficients:
         if size > max_bytes:
             raise InputError(
                 f"The dense coefficient matrix of {self.num_areas:,} areas takes {size:,} bytes, more than "
-                f"max_bytes={max_bytes:,}. Ask for row(), column() or block(), or stream it with write_dense()."
+                f"max_bytes={max_bytes:,}. Ask for row(), column() or block(), or write it to a file with "
+                "fhjax.write_dense()."
             )
         every = jnp.arange(self.num_areas)
         return self.block(every, every)
-
-    def write_dense(self, path: Any, **options: Any) -> Any:
-        """Write the matrix to a file by row blocks: see :func:`fhjax.privacy.dense_output.write_dense`."""
-        from fhjax.privacy.dense_output import write_dense
-
-        return write_dense(self, path, **options)
-
-    def largest_effect(self, sensitivity: Array, **options: Any) -> Any:
-        """max_k |c_ik| Delta_k by area: see :func:`fhjax.privacy.extremes.largest_effects`."""
-        from fhjax.privacy.extremes import largest_effects
-
-        return largest_effects(self, sensitivity, **options)
 
 
 def coefficients(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError, NumericalError
-from fhjax.model.posterior import PosteriorCovariance, covariance
+from fhjax.model.posterior import PosteriorCovariance, posterior_covariance
 from fhjax.records import Array, Posterior
 
 RELEASES = ("correlated", "independent")
@@ -106,30 +106,6 @@ def draws(
     return theta if index is None else theta[:, index]
 
 
-def noisy_posterior_means(posterior: Posterior, *, key: Array, num_draws: int = 1) -> Array:
-    """Posterior means plus independent Gaussian noise of variance sigma_i^2 (n, m).
-
-    The same release as independent posterior draws, seen as a Gaussian mechanism applied to the posterior mean: the
-    same key gives the same numbers, and the guarantee is ``joint_independent``.
-
-    Args:
-        posterior: of m areas.
-        key: a JAX key.
-        num_draws: how many n.
-
-    Source: Das and Drechsler (2026), section 3.3.
-
-    Example:
-        >>> import jax
-        >>> from fhjax.model.fit import area_data, fit
-        >>> from fhjax.model.posterior import posterior
-        >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
-        >>> noisy_posterior_means(posterior(data, fit(data)), key=jax.random.key(1)).shape
-        (1, 4)
-    """
-    return draws(posterior, key=key, num_draws=num_draws, release="independent")
-
-
 @functools.partial(jax.jit, static_argnames="release")
 def draw_kernel(posterior: Posterior, key: Array, which: Array, release: str) -> Array:
     """The draws with the indices ``which`` (n,), as a pure function (n, m)."""
@@ -141,7 +117,7 @@ def draw_kernel(posterior: Posterior, key: Array, which: Array, release: str) ->
 def _scale_and_factor(posterior: Posterior, release: str) -> tuple[Array, Array | None]:
     if release == "independent":
         return jnp.sqrt(posterior.variance), None
-    operator: PosteriorCovariance = covariance(posterior)
+    operator: PosteriorCovariance = posterior_covariance(posterior)
     return jnp.sqrt(operator.independent), operator.factor
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fhjax.errors import InputError
-from fhjax.model.posterior import covariance
+from fhjax.model.posterior import posterior_covariance
 from fhjax.privacy.coefficients import Coefficients
 from fhjax.records import AreaData, Labels, Posterior
 
@@ -96,7 +96,7 @@ def whitening(posterior: Posterior, release: str, labels: Labels | None = None) 
         )
     if release == "independent":
         return Whitening(np.sqrt(variance), None, None)
-    operator = covariance(posterior)
+    operator = posterior_covariance(posterior)
     own, factor = np.asarray(operator.independent), np.asarray(operator.factor)
     if np.all(own == 0.0):
         return Whitening(np.sqrt(variance), None, None, surface=factor)

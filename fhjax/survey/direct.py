@@ -7,13 +7,16 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from ..entrance import is_concrete
 from ..errors import DataWarning, InputError, complain
 from ..records import AreaSums, DirectEstimates, FloatArray, Labels
 from .generalised import generalised_variance
 from .read import Survey
+from .sensitivity import hajek_sensitivity, horvitz_thompson_sensitivity
 from .sums import area_sums
 from .variance import Replicates, Taylor, choose_method, design_variance, method_sentence
 
@@ -57,6 +60,9 @@ def direct_estimates(
     Raises:
         InputError: no area can be used; zero variances under ``"error"``; replicate weights without a method.
 
+    Inside ``jit``, ``vmap`` and ``grad`` sums from :func:`fhjax.sums_from_arrays` give all areas, ``usable`` says which
+    can be fitted, and areas whose variance is zero stay unless ``zero_variance="exclude"``.
+
     Neighbours: one privacy unit's outcomes replaced within the declared bounds; weights and universe fixed. The
     sensitivity is R max_unit_weight / sum w (Hájek) or R max_unit_weight / N (Horvitz-Thompson).
 
@@ -82,10 +88,18 @@ def direct_estimates(
     method = choose_method(sums, variance)
     sizes = None if population is None else _population(sums.labels, population)
 
+    if not is_concrete(sums):
+        return _inside_jit(sums, method, sizes, estimator, zero_variance, variance_source)
     positive_weight = sums.weight_sum > 0.0
     denominator = np.where(positive_weight, sums.weight_sum, 1.0) if sizes is None else sizes
     y = sums.weighted_outcome_sum / denominator
     design = design_variance(sums, method, estimate=y, population=sizes)
+    design = dataclasses.replace(
+        design,
+        variance=np.array(design.variance),
+        degrees_of_freedom=np.array(design.degrees_of_freedom),
+        undefined=np.array(design.undefined),
+    )
 
     forgotten = _no_design(sums, method)
     for sentence in forgotten:
@@ -114,6 +128,7 @@ def direct_estimates(
     if not np.any(kept):
         raise InputError(f"No area can be used: {excluded[0][1]} in {excluded[0][0]!r} and in all others.")
 
+    sensitivity = hajek_sensitivity if sizes is None else horvitz_thompson_sensitivity
     constant = sums.outcome_min == sums.outcome_max
     flags = {
         "zero_variance": zero & (zero_variance == "keep"),
@@ -129,7 +144,7 @@ def direct_estimates(
         labels=Labels(label for label, keep in zip(sums.labels, kept, strict=True) if keep),
         y=y[kept],
         sampling_variance=psi[kept],
-        sensitivity=sums.outcome_range * sums.max_unit_weight[kept] / denominator[kept],
+        sensitivity=np.asarray(sensitivity(sums.max_unit_weight[kept], denominator[kept], sums.outcome_range)),
         num_records=n[kept],
         weight_sum=sums.weight_sum[kept],
         max_unit_weight=sums.max_unit_weight[kept],
@@ -152,6 +167,49 @@ def direct_estimates(
         num_filtered=sums.num_filtered,
         subject=sums.subject,
         design=(*sums.design, *design.doubts),
+    )
+
+
+def _inside_jit(
+    sums: AreaSums,
+    method: Replicates | Taylor,
+    sizes: FloatArray | None,
+    estimator: str,
+    zero_variance: str,
+    variance_source: str,
+) -> DirectEstimates:
+    """Direct estimates inside a transformation: all areas stay, ``usable`` says which can be fitted."""
+    if zero_variance == "gvf":
+        raise InputError("A generalised variance function looks at all areas first; it does not work inside jit.")
+    positive = sums.weight_sum > 0.0
+    denominator = jnp.where(positive, sums.weight_sum, 1.0) if sizes is None else sizes
+    y = sums.weighted_outcome_sum / denominator
+    design = design_variance(sums, method, estimate=y, population=sizes)
+    sensitivity = hajek_sensitivity if sizes is None else horvitz_thompson_sensitivity
+    usable = positive & (sums.num_records > 0) & ~design.undefined & jnp.isfinite(design.variance)
+    if zero_variance == "exclude":
+        usable = usable & (design.variance > 0.0)
+    arrays: dict[str, Any] = {
+        "y": jnp.where(usable, y, 0.0),
+        "sampling_variance": jnp.where(usable, design.variance, 1.0),
+        "sensitivity": jnp.where(usable, sensitivity(sums.max_unit_weight, denominator, sums.outcome_range), 0.0),
+        "usable": usable,
+    }
+    return DirectEstimates(
+        labels=sums.labels,
+        **arrays,
+        num_records=sums.num_records,
+        weight_sum=sums.weight_sum,
+        max_unit_weight=sums.max_unit_weight,
+        max_unit_records=sums.max_unit_records,
+        degrees_of_freedom=design.degrees_of_freedom,
+        num_missing=sums.num_missing,
+        outcome_range=sums.outcome_range,
+        outcome_bounds=(sums.outcome_lower, sums.outcome_upper),
+        privacy_unit=sums.privacy_unit,
+        estimator=estimator,
+        variance_method=method_sentence(sums, method),
+        variance_source=variance_source,
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+import functools
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from ..entrance import is_concrete
 from ..errors import InputError, complain
-from ..records import AreaSums, FloatArray, StratumSums
+from ..records import AreaSums, Array, StratumSums
 from .stratum_sums import WHOLE_DESIGN
 
 SinglePsu = Literal["error", "certainty", "center", "remove"]
@@ -53,9 +57,7 @@ class Taylor:
         return f"Taylor linearisation, {design}"
 
 
-def taylor_variance(
-    sums: AreaSums, method: Taylor, *, estimate: FloatArray | None, denominator: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def taylor_variance(sums: AreaSums, method: Taylor, *, estimate: Any, denominator: Any) -> tuple[Array, Array]:
     """Design variance and its degrees of freedom by area.
 
     With e_hj the total of PSU j of stratum h over its records in the area, zero for a PSU without one, the variance is
@@ -72,37 +74,49 @@ def taylor_variance(
         universe.
 
     Raises:
-        InputError: the sums hold no strata; a stratum with a single PSU under ``single_psu="error"``.
+        InputError: the sums hold no strata; a stratum with a single PSU under ``single_psu="error"`` (inside ``jit``
+            the variance of its areas is infinite instead).
 
     Source: Särndal, Swensson and Wretman (1992), result 5.7.1 and section 10.3 (domains).
     """
     strata = sums.strata
     if strata is None:
         raise InputError("These sums hold none by stratum: call area_sums(..., taylor=True) for Taylor linearisation.")
-    m = len(sums.labels)
     design_psus = strata.stratum_psus[strata.stratum]
     single = design_psus == 1
-    if method.single_psu == "error" and np.any(single):
-        _refuse_single(strata, single)
-    target = np.zeros(m) if estimate is None else np.where(sums.num_records > 0, estimate, 0.0)
+    if method.single_psu == "error" and is_concrete(single) and np.any(single):
+        _refuse_single(strata, np.asarray(single))
+    target = jnp.zeros(len(sums.labels)) if estimate is None else jnp.where(sums.num_records > 0, estimate, 0.0)
+    return _combined(sums, strata, method, target, denominator)
+
+
+@functools.partial(jax.jit, static_argnames="method")
+def _combined(
+    sums: AreaSums, strata: StratumSums, method: Taylor, target: Array, denominator: Array
+) -> tuple[Array, Array]:
+    by_area = functools.partial(jax.ops.segment_sum, segment_ids=strata.area, num_segments=len(sums.labels))
+    design_psus = strata.stratum_psus[strata.stratum]
+    single = design_psus == 1
     rows = strata.recentred(target[strata.area])
     # The PSUs without a record in the area are zeros: add them to the moments by the pairwise update.
     zeros = (design_psus - rows.psus).astype(float)
-    squares = rows.moment_aa + rows.psus * zeros / design_psus * rows.mean_a**2
-    terms = np.where(single, 0.0, squares * design_psus / np.maximum(design_psus - 1, 1))
+    squares = rows.moment_aa + rows.psus * zeros / jnp.maximum(design_psus, 1) * rows.mean_a**2
+    # What a stratum with one PSU adds is not known under "error"; inside jit nobody can be told.
+    alone = jnp.inf if method.single_psu == "error" else 0.0
+    present = jnp.asarray(rows.psus) > 0
+    terms = jnp.where(single & present, alone, squares * design_psus / jnp.maximum(design_psus - 1, 1))
+    extra = jnp.zeros(len(sums.labels))
     if method.single_psu == "center":
-        totals = np.bincount(strata.area, weights=rows.psus * rows.mean_a, minlength=m)
-        grand = totals / max(int(strata.stratum_psus.sum()), 1)
-        terms = np.where(single, (rows.mean_a - grand[strata.area]) ** 2, terms)
+        totals = by_area(rows.psus * rows.mean_a)
+        grand = totals / jnp.maximum(jnp.sum(strata.stratum_psus), 1)
+        terms = jnp.where(single & present, (rows.mean_a - grand[strata.area]) ** 2, terms)
         # A single-PSU stratum without a record of the area lies at zero, that far from the grand mean.
-        absent = np.count_nonzero(strata.stratum_psus == 1) - np.bincount(strata.area, weights=single, minlength=m)
-        extra = absent * grand**2
-    else:
-        extra = np.zeros(m)
-    counted = ~single if method.single_psu == "remove" else np.ones(len(single), dtype=bool)
-    degrees = np.bincount(strata.area[counted], weights=(rows.psus - 1.0)[counted], minlength=m).astype(np.float64)
-    safe = np.where(denominator > 0.0, denominator, 1.0)
-    return (np.bincount(strata.area, weights=terms, minlength=m) + extra) / safe**2, degrees
+        lonely = jnp.sum(jnp.asarray(strata.stratum_psus) == 1)
+        extra = (lonely - by_area((single & present).astype(float))) * grand**2
+    counted = present & ~single if method.single_psu == "remove" else present
+    degrees = by_area(jnp.where(counted, rows.psus - 1.0, 0.0))
+    safe = jnp.where(denominator > 0.0, denominator, 1.0)
+    return (by_area(terms) + extra) / safe**2, degrees
 
 
 def _refuse_single(strata: StratumSums, single: np.ndarray) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
+from ..entrance import is_concrete
 from ..errors import InputError, complain
-from ..records import AreaSums, FloatArray
+from ..records import AreaSums, Array
 from .replicates import Replicates, ReplicateWarning, replicate_variance, warn_if_spread_contradicts
 from .taylor import Taylor, taylor_variance
 
@@ -29,9 +31,9 @@ __all__ = [
 class DesignVariance:
     """Design variances of all areas, and which areas have none."""
 
-    variance: FloatArray  # (m,) outcome units squared
-    degrees_of_freedom: FloatArray  # (m,)
-    undefined: npt.NDArray[np.bool_]  # (m,) some replicate leaves the area without weight
+    variance: Any  # (m,) outcome units squared
+    degrees_of_freedom: Any  # (m,)
+    undefined: Any  # (m,) some replicate leaves the area without weight
     doubts: tuple[str, ...] = ()  # sentences for the report
 
 
@@ -56,9 +58,7 @@ def method_sentence(sums: AreaSums, method: Replicates | Taylor) -> str:
     return method.sentence if isinstance(method, Replicates) else method.sentence(sums.strata)
 
 
-def design_variance(
-    sums: AreaSums, method: Replicates | Taylor, *, estimate: FloatArray, population: FloatArray | None
-) -> DesignVariance:
+def design_variance(sums: AreaSums, method: Replicates | Taylor, *, estimate: Any, population: Any) -> DesignVariance:
     """Design variance of the direct estimates of all areas.
 
     Args:
@@ -84,48 +84,46 @@ def design_variance(
             estimate=estimate if population is None else None,
             denominator=sums.weight_sum if population is None else population,
         )
-        undefined = np.zeros(len(used), dtype=bool)
+        undefined = jnp.zeros(len(used), dtype=bool)
     else:
-        doubt = warn_if_spread_contradicts(sums, method)
+        doubt = None if not is_concrete(sums.replicate_deviations) else warn_if_spread_contradicts(sums, method)
         doubts = () if doubt is None else (doubt,)
         variance, undefined = _by_replicates(sums, method, estimate, population, used)
-        degrees = np.minimum(sums.num_replicates - 1.0, sums.num_records - 1.0)
+        degrees = jnp.minimum(sums.num_replicates - 1.0, sums.num_records - 1.0)
     return DesignVariance(_without_rounding_noise(sums, variance, estimate, population), degrees, undefined, doubts)
 
 
 def _by_replicates(
     sums: AreaSums,
     method: Replicates,
-    estimate: FloatArray,
-    population: FloatArray | None,
-    used: npt.NDArray[np.bool_],
-) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    estimate: Any,
+    population: Any,
+    used: Any,
+) -> tuple[Array, Array]:
     assert sums.replicate_weight_sums is not None
     assert sums.replicate_outcome_sums is not None
-    undefined = np.zeros(len(used), dtype=bool)
+    undefined = jnp.zeros(len(used), dtype=bool)
     if population is None:
         empty = sums.replicate_weight_sums <= 0.0
-        undefined = used & np.any(empty, axis=1)
-        if np.any(undefined) and method.empty_area == "error":
+        undefined = used & jnp.any(empty, axis=1)
+        if is_concrete(undefined) and np.any(undefined) and method.empty_area == "error":
             raise complain(
                 "have a replicate whose weights sum to zero or less, so that its estimate does not exist",
-                sums.labels.where(undefined),
+                sums.labels.where(np.asarray(undefined)),
                 "Pool small areas, choose Replicates(..., empty_area='exclude'), or use Taylor().",
             )
-        denominator = np.where(empty, 1.0, sums.replicate_weight_sums)
+        denominator = jnp.where(empty, 1.0, sums.replicate_weight_sums)
     else:
-        denominator = np.where(population > 0.0, population, 1.0)[:, None]
+        denominator = jnp.where(population > 0.0, population, 1.0)[:, None]
     variance = replicate_variance(estimate, sums.replicate_outcome_sums / denominator, method)
-    return np.where(used, variance, 0.0), undefined
+    return jnp.where(used, variance, 0.0), undefined
 
 
-def _without_rounding_noise(
-    sums: AreaSums, variance: FloatArray, estimate: FloatArray, population: FloatArray | None
-) -> FloatArray:
+def _without_rounding_noise(sums: AreaSums, variance: Any, estimate: Any, population: Any) -> Array:
     """Variances that are zero but for the rounding of the sums become exactly zero, so that the zero rule sees them."""
-    spread = np.where(sums.num_records > 0, sums.outcome_max - sums.outcome_min, 0.0)
-    scale = np.maximum(np.abs(np.where(sums.num_records > 0, estimate, 0.0)), spread)
+    spread = jnp.where(sums.num_records > 0, sums.outcome_max - sums.outcome_min, 0.0)
+    scale = jnp.maximum(jnp.abs(jnp.where(sums.num_records > 0, estimate, 0.0)), spread)
     zero = variance <= (1e-13 * scale) ** 2
     if population is None:
-        zero |= spread == 0.0  # all outcomes equal: so are all replicates of a weighted mean
-    return np.where(zero, 0.0, variance)
+        zero = zero | (spread == 0.0)  # all outcomes equal: so are all replicates of a weighted mean
+    return jnp.where(zero, 0.0, variance)

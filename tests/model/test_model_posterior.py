@@ -12,7 +12,7 @@ from oracles import model_oracle
 
 from fhjax.errors import InputError
 from fhjax.model.fit import METHODS, area_data, fit
-from fhjax.model.posterior import covariance, posterior
+from fhjax.model.posterior import posterior, posterior_covariance
 
 
 def case(seed, method="reml", p=3, spread=1.0):
@@ -30,12 +30,12 @@ def test_dense_twin(method):
     np.testing.assert_allclose(post.mean, mean, rtol=1e-12)
     np.testing.assert_allclose(post.variance, np.diag(Sigma), rtol=1e-12)
     np.testing.assert_allclose(post.mse, model_oracle.mse(s, y, psi, X, method), rtol=1e-11)
-    np.testing.assert_allclose(covariance(post).to_dense(), Sigma, rtol=1e-11, atol=1e-14)
+    np.testing.assert_allclose(posterior_covariance(post).to_dense(), Sigma, rtol=1e-11, atol=1e-14)
 
 
 def test_covariance_operator_agrees_with_its_dense_form():
     _, _, _, data, result = case(2)
-    operator = covariance(posterior(data, result))
+    operator = posterior_covariance(posterior(data, result))
     dense = np.asarray(operator.to_dense())
     assert operator.shape == dense.shape
     np.testing.assert_allclose(operator.diagonal(), np.diag(dense), rtol=1e-12)
@@ -53,7 +53,7 @@ def test_covariance_operator_agrees_with_its_dense_form():
 def test_at_the_boundary_the_covariance_has_rank_p():
     y, psi, X = random_areas(3, m=30, p=3, spread=0.0)
     data = area_data(y, 100.0 * psi, X, intercept=False)
-    dense = np.asarray(covariance(posterior(data, fit(data))).to_dense())
+    dense = np.asarray(posterior_covariance(posterior(data, fit(data))).to_dense())
     assert np.linalg.matrix_rank(dense, tol=1e-10 * np.max(dense)) == 3
 
 
@@ -102,7 +102,7 @@ def test_gaussian_prior_on_the_coefficients():
     np.testing.assert_allclose(post.variance, np.diag(Sigma), rtol=1e-11)
     np.testing.assert_allclose(post.beta, beta, rtol=1e-11)
     np.testing.assert_allclose(post.beta_covariance, A, rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(covariance(post).to_dense(), Sigma, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(posterior_covariance(post).to_dense(), Sigma, rtol=1e-10, atol=1e-14)
     assert post.mse is None
     flat = posterior(data, result, prior_precision=np.zeros((3, 3)))
     np.testing.assert_allclose(flat.mean, posterior(data, result).mean, rtol=1e-13)

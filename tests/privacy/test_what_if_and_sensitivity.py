@@ -2,6 +2,7 @@
 
 import csv
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,14 +12,6 @@ from privacy_problems import random_problem, records
 from fhjax.errors import InputError
 from fhjax.privacy.composition import OtherSpending, composed, repeated
 from fhjax.privacy.guarantee import guarantees
-from fhjax.privacy.sensitivity import (
-    check_outcomes,
-    hajek_sensitivity,
-    horvitz_thompson_sensitivity,
-    outcome_range,
-    record_loss_share,
-    sums_sensitivity,
-)
 from fhjax.privacy.what_if import (
     drivers,
     equal_weight_rho,
@@ -26,7 +19,8 @@ from fhjax.privacy.what_if import (
     record_loss_summary,
     relative_change,
 )
-from fhjax.records import AreaSums, Labels
+from fhjax.records import Labels
+from fhjax.survey.sensitivity import hajek_sensitivity, horvitz_thompson_sensitivity, record_loss_share
 
 
 def test_hajek_sensitivity_is_reached_by_replacing_an_outcome_and_never_exceeded():
@@ -34,7 +28,7 @@ def test_hajek_sensitivity_is_reached_by_replacing_an_outcome_and_never_exceeded
     for _ in range(50):
         w, y = rng.exponential(size=8), rng.uniform(-2, 3, size=8)
         household = rng.integers(0, 3, size=8)
-        delta = hajek_sensitivity([w.max()], [w.sum()], 5.0)[0]
+        delta = float(hajek_sensitivity([w.max()], [w.sum()], 5.0)[0])
         change = max(abs(w[r] * (new - y[r])) / w.sum() for r in range(8) for new in (-2.0, 3.0))
         assert change <= delta * (1 + 1e-12)
         extreme = y.copy()
@@ -43,38 +37,23 @@ def test_hajek_sensitivity_is_reached_by_replacing_an_outcome_and_never_exceeded
         moved[w.argmax()] = 3.0
         assert (moved - extreme) @ w / w.sum() == pytest.approx(delta, rel=1e-12)
         sizes = np.bincount(household, w)
-        unit = hajek_sensitivity([sizes.max()], [w.sum()], 5.0)[0]
+        unit = float(hajek_sensitivity([sizes.max()], [w.sum()], 5.0)[0])
         both = np.where(household == sizes.argmax(), 3.0, y) - np.where(household == sizes.argmax(), -2.0, y)
         assert both @ w / w.sum() == pytest.approx(unit, rel=1e-12)
         assert unit >= delta
 
 
-def test_sums_become_sensitivities_and_bad_bounds_are_named():
-    one = np.ones(2)
-    sums = AreaSums(
-        labels=Labels(["007", "012"]), num_records=one, num_missing=0 * one, weight_sum=np.array([10.0, 20.0]),
-        weight_square_sum=one, max_weight=one, max_unit_weight=np.array([2.0, 5.0]), weighted_outcome_sum=one,
-        weighted_square_sum=one, outcome_min=np.array([0.0, 0.5]), outcome_max=np.array([1.0, 2.5]),
-        outcome_lower=0.0, outcome_upper=4.0,
-    )  # fmt: skip
-    assert sums_sensitivity(sums).tolist() == [0.8, 1.0]
-    assert sums_sensitivity(sums, estimator="ht", population=[16.0, 40.0]).tolist() == [0.5, 0.5]
-    with pytest.raises(InputError, match="population"):
-        sums_sensitivity(sums, estimator="ht")
-    with pytest.raises(InputError, match="'mean'"):
-        sums_sensitivity(sums, estimator="mean")
-    with pytest.raises(InputError, match=r"outside the declared bounds \[0, 2\]: '012'"):
-        check_outcomes(sums.outcome_min, sums.outcome_max, 0.0, 2.0, sums.labels)
-    check_outcomes([np.inf], [-np.inf], 0.0, 1.0)  # an area without records breaks no bound
-    for bounds in ((1.0, 1.0), (0.0, np.inf), (np.nan, 1.0), (2.0, 1.0)):
-        with pytest.raises(InputError, match="bounds"):
-            outcome_range(*bounds)
+def test_sensitivities_that_cannot_be_meant_are_refused_and_infinite_inside_jit():
     for largest, total in ((0.0, 1.0), (1.0, 0.0), (np.nan, 1.0), (1.0, np.inf)):
         with pytest.raises(InputError, match="'b'"):
             hajek_sensitivity([1.0, largest], [2.0, total], labels=Labels("ab"))
     with pytest.raises(InputError, match=r"above their sum of weights: 'a'"):
         hajek_sensitivity([3.0], [2.0], labels=Labels("a"))
+    with pytest.raises(InputError, match="outcome range"):
+        hajek_sensitivity([1.0], [2.0], np.inf)
     assert horvitz_thompson_sensitivity([3.0], [2.0]).tolist() == [1.5]
+    inside = jax.jit(hajek_sensitivity)([1.0, 0.0, 3.0], [2.0, 1.0, 2.0])
+    assert inside.tolist() == [0.5, np.inf, np.inf]
 
 
 def test_record_losses():

@@ -12,7 +12,7 @@ from oracles import plrv_oracle as oracle
 from plrv.plrv_problems import problem as make
 
 from fhjax.errors import InputError, NumericalError
-from fhjax.release.draws import draw_kernel, draws, noisy_posterior_means
+from fhjax.release.draws import draw_kernel, draws
 
 KEY = jax.random.key(20260101)
 
@@ -68,12 +68,6 @@ def test_areas_do_not_share_a_stream_and_draws_do_not_repeat() -> None:
     theta = np.asarray(draws(posterior, key=KEY, num_draws=50, release="independent"))
     z = (theta - np.asarray(posterior.mean)) / np.sqrt(np.asarray(posterior.variance))
     assert len(np.unique(np.round(z, 12))) == z.size
-
-
-def test_means_with_noise_are_the_same_release() -> None:
-    _, posterior = problem()
-    one = noisy_posterior_means(posterior, key=KEY, num_draws=3)
-    np.testing.assert_array_equal(one, draws(posterior, key=KEY, num_draws=3, release="independent"))
 
 
 def test_the_key_must_be_given_by_name() -> None:

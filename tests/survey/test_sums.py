@@ -12,8 +12,8 @@ from survey_tables import random_frame, survey_from_frame
 
 from fhjax.errors import InputError
 from fhjax.records import AreaSums
+from fhjax.survey.arrays import record_sums, sums_from_arrays
 from fhjax.survey.direct import direct_estimates
-from fhjax.survey.segment_sums import area_sums_from_arrays, segment_sums
 from fhjax.survey.sums import area_sums
 from fhjax.survey.variance import Replicates, Taylor
 
@@ -101,16 +101,16 @@ def test_engine_and_segment_sums_agree(binary, design):
     roles = {"strata": "h" if "h" in design else None, "psu": "j" if "j" in design else None, "unit": "u"}
     one = area_sums(survey_from_frame(frame, **ROLES, **roles, replicates=names, binary=binary), taylor=True)
     labels, area = np.unique(frame["area"], return_inverse=True)
-    two = area_sums_from_arrays(
+    two = sums_from_arrays(
         area,
         frame["w"],
         frame["y"],
         num_areas=len(labels),
         labels=labels,
         replicates=frame[names],
-        stratum_index=frame["h"] if "h" in design else None,
-        psu_index=frame["j"] if "j" in design else None,
-        unit_index=frame["u"],
+        stratum=frame["h"] if "h" in design else None,
+        psu=frame["j"] if "j" in design else None,
+        unit=frame["u"],
         bounds=(-1e6, 1e6),
     )
     assert agree(one, two) >= 17
@@ -120,10 +120,10 @@ def test_engine_and_segment_sums_agree(binary, design):
 def test_segment_sums_under_vmap_and_jit():
     rng = np.random.default_rng(3)
     area, weight, y = rng.integers(0, 4, 50), rng.random(50), rng.random((3, 50))
-    batch = jax.vmap(lambda row: segment_sums(area, weight, row, num_areas=4).weighted_outcome_sum)(y)
-    alone = [segment_sums(area, weight, row, num_areas=4).weighted_outcome_sum for row in y]
+    batch = jax.vmap(lambda row: record_sums(area, weight, row, num_areas=4)["weighted_outcome_sum"])(y)
+    alone = [record_sums(area, weight, row, num_areas=4)["weighted_outcome_sum"] for row in y]
     np.testing.assert_allclose(batch, np.stack(alone), rtol=1e-14)
-    gradient = jax.grad(lambda row: segment_sums(area, weight, row, num_areas=4).weighted_square_sum.sum())(y[0])
+    gradient = jax.grad(lambda row: record_sums(area, weight, row, num_areas=4)["weighted_square_sum"].sum())(y[0])
     assert np.all(np.isfinite(gradient))
 
 
@@ -255,7 +255,7 @@ def test_a_unit_in_two_areas_is_refused():
     ):
         area_sums(survey_from_frame(frame, **ROLES, unit="hh"))
     with pytest.raises(InputError, match=r"7 privacy units have records in two areas"):
-        area_sums_from_arrays([0, 1] * 7, np.ones(14), np.ones(14), num_areas=2, unit_index=np.arange(14) // 2)
+        sums_from_arrays([0, 1] * 7, np.ones(14), np.ones(14), num_areas=2, unit=np.arange(14) // 2)
 
 
 def test_outcomes_outside_the_declared_bounds_are_refused():
@@ -263,7 +263,7 @@ def test_outcomes_outside_the_declared_bounds_are_refused():
     with pytest.raises(InputError, match=r"7 areas have an outcome outside the declared bounds \[0, 1\]: '00'"):
         area_sums(survey_from_frame(frame, **{**ROLES, "bounds": (0.0, 1.0)}, binary=False))
     with pytest.raises(InputError, match="outside the bounds"):
-        area_sums_from_arrays([0], [1.0], [2.0], num_areas=1)
+        sums_from_arrays([0], [1.0], [2.0], num_areas=1)
 
 
 def test_an_empty_survey_is_refused():
@@ -272,14 +272,14 @@ def test_an_empty_survey_is_refused():
 
 
 def test_arrays_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="weight has 1 records but area_index has 2"):
-        area_sums_from_arrays([0, 1], [1.0], [1.0, 0.0], num_areas=2)
+    with pytest.raises(InputError, match="weight has 1 records but area has 2"):
+        sums_from_arrays([0, 1], [1.0], [1.0, 0.0], num_areas=2)
     with pytest.raises(InputError, match="integers from 0 to 1"):
-        area_sums_from_arrays([0, 2], [1.0, 1.0], [1.0, 0.0], num_areas=2)
+        sums_from_arrays([0, 2], [1.0, 1.0], [1.0, 0.0], num_areas=2)
     with pytest.raises(InputError, match="not negative"):
-        area_sums_from_arrays([0, 1], [1.0, -1.0], [1.0, 0.0], num_areas=2)
+        sums_from_arrays([0, 1], [1.0, -1.0], [1.0, 0.0], num_areas=2)
     with pytest.raises(InputError, match="2 areas but 1 labels"):
-        area_sums_from_arrays([0, 1], [1.0, 1.0], [1.0, 0.0], num_areas=2, labels=["A"])
+        sums_from_arrays([0, 1], [1.0, 1.0], [1.0, 0.0], num_areas=2, labels=["A"])
 
 
 def test_progress_is_told_before_each_pass():

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from oracles import trim_oracle
 
-from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.classical import classical_thresholds, compare_rules
 from fhjax.caps.frontier import frontier, noise_competitor
 from fhjax.caps.plan import trimming_problem
 from fhjax.caps.shares import realised_shares, sorted_sizes
 from fhjax.errors import InputError
+from fhjax.survey.arrays import trimming_sums_from_arrays
 
 M, N, R = 12, 30, 8
 MULTIPLES = np.full(R, 0.5)
@@ -25,7 +25,9 @@ def case():
     y = (rng.random(M * N) < np.clip(rng.normal(0.4, 0.15, M), 0.15, 0.85)[area]).astype(float)
     y[::N], y[1::N] = 0.0, 1.0
     replicates = w[:, None] * rng.choice([0.5, 1.5], (M * N, R))
-    problem = trimming_problem(sums_from_arrays(w, y, area, replicates=replicates), replicate_multiples=MULTIPLES)
+    problem = trimming_problem(
+        trimming_sums_from_arrays(area, w, y, replicates=replicates), replicate_multiples=MULTIPLES
+    )
     return (w, y, area, replicates), problem
 
 

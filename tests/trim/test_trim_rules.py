@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import trim_oracle
+from oracles.additive_rounds import additive_rounds
+from oracles.closed_form_caps import least_trimming_caps
 
-from fhjax.caps.rules import additive_rounds, trim_weights
-from fhjax.caps.shares import least_trimming_caps, realised_shares, sorted_sizes
+from fhjax.caps.rules import trim_weights
+from fhjax.caps.shares import realised_shares, sorted_sizes
 from fhjax.errors import InputError
 
 WEIGHTS = st.lists(

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from oracles import trim_oracle
 
-from fhjax.caps.arrays import sums_from_arrays
 from fhjax.caps.evaluate import Problem, Settings, evaluate, log_bounds
 from fhjax.caps.plan import plan_trimming, trimming_problem
 from fhjax.caps.rules import trim_weights
@@ -18,6 +17,7 @@ from fhjax.caps.search import estimates_on, first_grid, search_by_area, search_b
 from fhjax.caps.shares import realised_shares
 from fhjax.errors import InputError
 from fhjax.records import Labels, TrimmingSums
+from fhjax.survey.arrays import trimming_sums_from_arrays
 
 R = 8
 MULTIPLES = np.full(R, 1.0 / R)
@@ -54,7 +54,7 @@ def rho_from_records(w, y, area, replicates, trimmed, joint="correlated", X=None
 
 def problem_of(seed: int, m: int, **options):
     survey = random_survey(seed, m)
-    sums = sums_from_arrays(*survey[:3], replicates=survey[3])
+    sums = trimming_sums_from_arrays(survey[2], *survey[:2], replicates=survey[3])
     return survey, trimming_problem(sums, replicate_multiples=MULTIPLES / 0.25, **options)
 
 
@@ -224,7 +224,7 @@ def test_areas_that_cannot_be_helped_are_named() -> None:
     w = np.concatenate([np.full(4, 2.0), [1.0], np.exp(rng.normal(size=60))])
     area = np.concatenate([np.zeros(4), [1], np.full(60, 2)]).astype(int)
     y = rng.random(65)
-    sums = sums_from_arrays(w, y, area, labels=["equal", "one", "many"])
+    sums = trimming_sums_from_arrays(area, w, y, labels=["equal", "one", "many"])
     options = {"element_variance": 0.05, "model_variance": 0.01}
     frozen = plan_trimming(sums, target_rho=0.2, variances="frozen", **options)
     assert not frozen.certified
@@ -240,7 +240,7 @@ def test_areas_that_cannot_be_helped_are_named() -> None:
 
 def test_a_target_for_each_area() -> None:
     survey, _ = problem_of(31, 3)
-    sums = sums_from_arrays(*survey[:3], replicates=survey[3])
+    sums = trimming_sums_from_arrays(survey[2], *survey[:2], replicates=survey[3])
     problem = trimming_problem(sums, replicate_multiples=MULTIPLES / 0.25, per_area_targets=True)
     target = np.asarray(problem.before.terms) * [0.5, 0.8, 0.6]
     plan = plan_trimming(problem, target_rho=target)
@@ -271,7 +271,7 @@ def test_gradients_reach_from_caps_to_rho_through_the_refit() -> None:
 
 def test_contradictions_are_refused() -> None:
     w, y, area, replicates = random_survey(1, 2)
-    sums = sums_from_arrays(w, y, area, replicates=replicates)
+    sums = trimming_sums_from_arrays(area, w, y, replicates=replicates)
     options = {"replicate_multiples": MULTIPLES}
     for change, message in (
         ({"target_rho": -1.0}, "target rho must be a positive"),
@@ -285,7 +285,7 @@ def test_contradictions_are_refused() -> None:
     ):
         with pytest.raises(InputError, match=message):
             plan_trimming(sums, **{**options, **change})
-    constant = sums_from_arrays(w, np.ones_like(y), area, replicates=replicates)
+    constant = trimming_sums_from_arrays(area, w, np.ones_like(y), replicates=replicates)
     with pytest.raises(InputError, match=r"2 areas have no positive design variance.*'0', '1'"):
         plan_trimming(constant, target_rho=1.0, **options)
 
