@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError, complain
 from fhjax.records import AreaData, Array, Guarantees, Labels
 
@@ -138,7 +138,7 @@ def is_sharded(*values: Any) -> bool:
     """Whether any of the arrays is a concrete one whose rows lie on several devices."""
     return any(
         isinstance(leaf, jax.Array)
-        and not isinstance(leaf, Tracer)
+        and is_concrete(leaf)
         and len(leaf.sharding.device_set) > 1
         and not leaf.is_fully_replicated
         for leaf in jax.tree.leaves(values)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from fhjax.caps.shares import checked
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError, complain
 from fhjax.records import FloatArray, IntArray, Labels
 
@@ -24,7 +26,7 @@ def trim_weights(
     redistribution: Redistribution = "none",
     group: npt.ArrayLike | None = None,
     labels: Sequence[str] | None = None,
-) -> FloatArray:
+) -> Any:
     """Cap the weights of each area; the total of each group is kept unless ``redistribution="none"``.
 
     Args:
@@ -42,7 +44,7 @@ def trim_weights(
 
     Raises:
         InputError: a cap that is not positive; a group whose caps add up to less than its total, so that the total
-            cannot be kept (a cap below the mean weight).
+            cannot be kept (a cap below the mean weight); a redistribution inside ``jit``, ``vmap`` or ``grad``.
 
     Source: docs/trimming.md; R package survey, trimWeights(strict = TRUE), for the additive rule.
 
@@ -54,6 +56,13 @@ def trim_weights(
     """
     if redistribution not in REDISTRIBUTIONS:
         raise InputError(f"redistribution must be one of {', '.join(REDISTRIBUTIONS)}, not {redistribution!r}.")
+    if not is_concrete(weights, cap, area):
+        if redistribution != "none":
+            raise InputError("Inside jit, vmap and grad only redistribution='none' can be computed.")
+        limit = jnp.asarray(cap, dtype=float)
+        limit = limit[area] if area is not None and limit.ndim else limit
+        # A cap that cannot be meant removes nothing, so that the weights only cost more than they should.
+        return jnp.minimum(jnp.asarray(weights), jnp.where(limit > 0.0, limit, jnp.inf))
     values, index, m = checked(weights, area)
     caps = np.broadcast_to(np.asarray(cap, dtype=float), (m,))[index]
     if np.any(~(caps > 0.0)):

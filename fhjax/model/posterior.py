@@ -140,7 +140,9 @@ def area_numbers(
         spread, bias = _price_of_estimation(psi, s, mask, leverage if fit.method == "ml" else None, fit.method)
         # 2 g3, less the bias of the model variance times the derivative B^2 of g1.
         mse = variance + B * B * (spread / jnp.where(V > 0, V, 1.0) - bias)
-    return {"mean": y + B * (prediction - y), "variance": variance, "shrinkage": B, "mse": mse}, U
+    numbers = {"mean": y + B * (prediction - y), "variance": variance, "shrinkage": B, "mse": mse}
+    # Undefined numbers, of areas that could not be meant, are infinite: outside jit the fit has raised before.
+    return {name: None if v is None else jnp.where(jnp.isnan(v), jnp.inf, v) for name, v in numbers.items()}, U
 
 
 def _price_of_estimation(

@@ -21,9 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jax.core import Tracer
 
-from fhjax.entrance import refuse_masked, require_float64
+from fhjax.entrance import is_concrete, refuse_masked, require_float64
 from fhjax.errors import InputError, complain
 from fhjax.privacy import exact_conversion, tight_conversion
 from fhjax.privacy.exact_conversion import LARGEST_RHO, TINY, UNIT
@@ -43,7 +42,7 @@ def checked(value: ArrayLike, name: str, *, below: float = np.inf, closed: bool 
     """
     require_float64()
     refuse_masked(value, name)
-    if isinstance(value, Tracer):
+    if not is_concrete(value):
         return jnp.asarray(value, jnp.float64)
     try:
         numbers = np.asarray(value, dtype=np.float64)

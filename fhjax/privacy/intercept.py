@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError
 from fhjax.privacy.coefficients import coefficients, divide
 from fhjax.privacy.extremes import largest_effects
@@ -157,7 +158,8 @@ def intercept_guarantees(
         InterceptGuarantees, equal to those of :func:`fhjax.privacy.guarantee.guarantees`.
 
     Raises:
-        InputError: for wrong shapes, single precision, and with ``check`` for negative or non-finite numbers.
+        InputError: for wrong shapes, single precision, and with ``check`` for negative or non-finite numbers. Inside
+            ``jit``, ``vmap`` and ``grad`` such numbers make every rho infinite instead.
 
     Neighbours and assumptions: as in :func:`fhjax.privacy.guarantee.guarantees`.
 
@@ -176,6 +178,8 @@ def intercept_guarantees(
         raise InputError(
             f"sampling_variance has shape {psi.shape} and sensitivity {delta.shape}; expected (m,) for all."
         )
+    if not is_concrete(psi, s2, delta):
+        return _inside_jit(psi, s2, delta)
     if check:
         low, high = _range(psi, delta)
         if not (low >= 0.0 and jnp.isfinite(high) and s2 >= 0.0 and jnp.isfinite(s2)):
@@ -197,6 +201,13 @@ def intercept_guarantees(
         worst_area=jnp.where(s2 == 0.0, where, area),
         largest_off_diagonal_ratio=ratio,
     )
+
+
+def _inside_jit(psi: Array, s2: Array, delta: Array) -> InterceptGuarantees:
+    wrong = ~jnp.all(jnp.isfinite(psi) & (psi >= 0.0) & jnp.isfinite(delta) & (delta >= 0.0) & (psi + s2 > 0.0))
+    wrong = wrong | ~(jnp.isfinite(s2) & (s2 >= 0.0))
+    result = _general(jnp.where(wrong, 1.0, psi), jnp.where(wrong, 1.0, s2), jnp.where(wrong, 0.0, delta))
+    return jax.tree.map(lambda values: jnp.where(wrong & (values.dtype == float), jnp.inf, values), result)
 
 
 def _general(psi: Array, s2: Array, delta: Array) -> InterceptGuarantees:

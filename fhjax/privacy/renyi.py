@@ -18,8 +18,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError
 from fhjax.privacy import tight_conversion
 from fhjax.privacy.conversion import ArrayLike, Rho, checked, checked_delta, checked_rho
@@ -31,12 +31,11 @@ _SERIES_TERMS = 17  # z^2 <= 1/9 for |y| <= 1/2
 
 
 def _checked_order(order: ArrayLike) -> Array:
-    if isinstance(order, Tracer):
+    if not is_concrete(order):
         return jnp.asarray(order)
-    order = checked(order, "order")
-    if bool(jnp.any(order < 1.0)):
+    if np.any(np.asarray(order) < 1.0):
         raise InputError("Rényi orders must be at least 1: privacy is not measured by smaller ones.")
-    return order
+    return checked(order, "order")
 
 
 def _log1p_remainder(y: Array, log1p_y: Array) -> Array:
@@ -138,7 +137,7 @@ def renyi_divergence(
     """
     variance = checked(variance, "variance")
     other = variance if other_variance is None else checked(other_variance, "other_variance")
-    if not isinstance(shift, Tracer):
+    if is_concrete(shift):
         shift = checked(np.abs(np.asarray(shift, dtype=np.float64)), "the absolute shift")
     return _univariate(_checked_order(order), shift, variance, other)
 
@@ -193,7 +192,7 @@ def renyi_divergence_multivariate(
             f"{other.shape}."
         )
     value, usable = _multivariate(_checked_order(order), shift, covariance, other)
-    if not isinstance(usable, Tracer) and not bool(jnp.all(usable)):
+    if is_concrete(usable) and not bool(jnp.all(usable)):
         raise InputError(
             f"{int(jnp.sum(~usable))} of the second covariances are not positive definite. Leave out the outputs that "
             "are fixed combinations of the others."

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jax.scipy.special import erf, ndtr, ndtri
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError
 from fhjax.privacy.conversion import ArrayLike, Rho, checked, checked_delta, checked_rho, epsilon_simple
 from fhjax.records import Array, ReleaseGuarantee, record, static
@@ -49,7 +49,7 @@ def _is_gaussian_pair(rho: Rho, gaussian_pair: bool | None) -> bool:
 
 def _checked_prior(prior: ArrayLike) -> Array:
     prior = checked(prior, "prior", below=1.0)
-    if not isinstance(prior, Tracer) and bool(jnp.any((prior <= 0.0) | (prior >= 1.0))):
+    if is_concrete(prior) and bool(jnp.any((prior <= 0.0) | (prior >= 1.0))):
         raise InputError("The attacker's prior probability must lie strictly between 0 and 1.")
     return prior
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
+from fhjax.entrance import is_concrete
 from fhjax.errors import InputError, Status, complain
 from fhjax.privacy.coefficients import coefficients
 from fhjax.privacy.problem import Problem, prepare
@@ -55,11 +56,12 @@ def equal_weight_rho(
         >>> equal_weight_rho(data, fit(data), [400, 150, 420, 90]).shape
         (4,)
     """
-    n = np.asarray(num_units, dtype=float)
-    if not np.all(n > 0):
+    n = jnp.asarray(num_units, dtype=float)
+    if is_concrete(n) and not np.all(n > 0):
         labels = data.labels if data.labels is not None else Labels(range(data.num_areas))
         raise complain("have no records", labels.where(~(n > 0)), "Exclude them.")
-    problem = prepare(data, posterior, outcome_range / n, beta_prior_precision)
+    delta = outcome_range / jnp.where(n > 0, n, 0.0)  # without units it is infinite, and so is every rho
+    problem = prepare(data, posterior, delta, beta_prior_precision)
     return _rho(problem, problem.C.model_variance, beta_prior_precision)
 
 
