@@ -61,7 +61,7 @@ def assess(
 
     Source: Das and Drechsler (2026), equations (24) to (26), and docs/derivations.md.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area=["race", "age", "sex"],
         ...     weight="weight", outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")

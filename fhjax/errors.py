@@ -81,10 +81,11 @@ def first_few(labels: Iterable[object], total: int | None = None, limit: int = 5
 def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "area") -> InputError:
     """An :class:`InputError` in the house form: what, how many, the first five by label, and the way out.
 
-    >>> str(complain("have a sampling variance of 0", ["A", "B"], "Pass zero_variance='exclude'."))
-    "2 areas have a sampling variance of 0: 'A', 'B'. Pass zero_variance='exclude'."
-    >>> str(complain("have a sampling variance of 0", ["A"], "Exclude it."))
-    "1 area has a sampling variance of 0: 'A'. Exclude it."
+    Examples:
+        >>> str(complain("have a sampling variance of 0", ["A", "B"], "Pass zero_variance='exclude'."))
+        "2 areas have a sampling variance of 0: 'A', 'B'. Pass zero_variance='exclude'."
+        >>> str(complain("have a sampling variance of 0", ["A"], "Exclude it."))
+        "1 area has a sampling variance of 0: 'A'. Exclude it."
     """
     count = len(labels)
     if count == 1:
@@ -113,17 +114,18 @@ _SINGULAR = {
 class Problems:
     """Gathers what is wrong with an input, so that all of it is said in one go and not one run after the other.
 
-    >>> problems = Problems()
-    >>> with problems.caught():
-    ...     raise InputError("The weight is missing.")
-    >>> problems.add("The area is missing.")
-    >>> try:
-    ...     problems.raise_if_any()
-    ... except InputError as error:
-    ...     print(error)
-    2 problems:
-      1. The weight is missing.
-      2. The area is missing.
+    Examples:
+        >>> problems = Problems()
+        >>> with problems.caught():
+        ...     raise InputError("The weight is missing.")
+        >>> problems.add("The area is missing.")
+        >>> try:
+        ...     problems.raise_if_any()
+        ... except InputError as error:
+        ...     print(error)
+        2 problems:
+          1. The weight is missing.
+          2. The area is missing.
     """
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def join_hosts(address: str, num_hosts: int, host: int, *, timeout: int = 60) ->
     To be called once, before anything else uses JAX; every process then runs the same program. On CPUs the processes
     talk through gloo.
 
-    Example:
+    Examples:
         >>> join_hosts("127.0.0.1:7733", num_hosts=2, host=0)  # doctest: +SKIP
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
@@ -52,7 +52,7 @@ def join_hosts(address: str, num_hosts: int, host: int, *, timeout: int = 60) ->
 def area_mesh(devices: Sequence[Any] | None = None) -> Mesh:
     """The mesh that areas are spread over: all devices of all hosts, or those given.
 
-    Example:
+    Examples:
         >>> from fhjax.sharding import area_mesh
         >>> area_mesh().axis_names
         ('areas',)
@@ -72,7 +72,7 @@ def shard_areas(data: AreaData, mesh: Mesh | None = None, *, local: bool = False
 
     Every number computed from the result agrees with the unsharded one to about 1e-12: only the order of sums differs.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> from fhjax.sharding import shard_areas
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
@@ -164,7 +164,7 @@ def shard_values(values: Any, data: AreaData, fill: float = 0.0) -> Array:
     Raises:
         InputError: a length that is neither.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data
         >>> from fhjax.sharding import local_areas, shard_areas, shard_values
         >>> data = shard_areas(area_data([1.0, 3.0, 2.0], [0.5, 0.5, 0.5]))
@@ -207,7 +207,7 @@ def local_areas(record: R, data: AreaData) -> R:
         record: what a public function returned for ``data``, or one of its arrays.
         data: from :func:`shard_areas`, or not sharded at all.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> from fhjax.model.posterior import posterior
         >>> from fhjax.sharding import local_areas, shard_areas

@@ -16,7 +16,7 @@ _TEXT = 60
 def short(record: Any) -> str:
     """``AreaData(y: 24, X: 24 x 1, columns: '(Intercept)')``: names and shapes, never a million numbers.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> fhjax.area_data([0.2, 0.1, 0.3], [0.01, 0.02, 0.01], labels=["a", "b", "c"])
         AreaData(y: 3, sampling_variance: 3, X: 3 x 1, labels: 3, columns: 1, variance_source: 'estimated')
@@ -39,7 +39,7 @@ def html(record: Any) -> str:
 def frame(record: Any) -> pd.DataFrame:
     """The fields that hold one number an area as columns; the index are the labels where there are some.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> data = fhjax.area_data([0.2, 0.1, 0.3], [0.01, 0.02, 0.01], labels=["a", "b", "c"])
         >>> list(data.to_frame().columns)

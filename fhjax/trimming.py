@@ -52,7 +52,7 @@ def trim(
 
     Neighbours: bounded, one privacy unit's outcomes replaced; weights and caps fixed. Source: docs/trimming.md.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> survey = fhjax.open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
         ...     outcome="high_cholesterol = 1", strata="stratum", psu="psu", where="age <> '0-19'")

@@ -98,6 +98,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     direct = fhjax.direct_estimates(survey)
     data = fhjax.assess(direct).area_data
+    from_r = direct.to_frame()[["y", "sampling_variance", "sensitivity", "num_records"]]
+    from_r.rename(columns={"num_records": "n"}).to_csv(here / "r-areas.csv")
     drawn = fhjax.draws(fhjax.posterior(data, fhjax.fit(data)), key=jax.random.key(3), num_draws=50)
     pd.DataFrame(np.asarray(drawn), columns=list(direct.labels)).to_csv(here / "draws.csv", index=False)
     return here

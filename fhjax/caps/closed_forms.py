@@ -56,7 +56,7 @@ def admissible_shares(
     Neighbours: bounded, one unit's outcome replaced; weights, psi and sigma_v^2 fixed. Source: docs/trimming.md:
     t_k = sqrt(2 rho) psi_k / (R sigma_k), and t_k = sqrt(2 rho / a_k) / R with a_k = sum_i c_ik^2 / sigma_i^2.
 
-    Example:
+    Examples:
         >>> admissible_shares([0.004, 0.003, 0.0025], 0.001, [[1.0]] * 3, 0.05).round(6).tolist()
         [0.030954, 0.024377, 0.02107]
     """

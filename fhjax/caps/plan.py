@@ -219,6 +219,17 @@ def plan_trimming(
     were chosen by outcomes or estimated variances are invariants: the guarantee holds conditionally on them.
 
     Source: docs/trimming.md.
+
+    Examples:
+        >>> import numpy as np
+        >>> import fhjax
+        >>> rng = np.random.default_rng(1)
+        >>> weight, outcome = rng.lognormal(0.0, 1.0, 120), rng.integers(0, 2, 120)
+        >>> replicates = weight[:, None] * rng.choice([0.5, 1.5], (120, 8))
+        >>> sums = fhjax.trimming_sums_from_arrays(np.arange(120) % 6, weight, outcome, replicates=replicates)
+        >>> plan = plan_trimming(sums, target_rho=0.2, replicate_multiples=np.full(8, 4 / 8))
+        >>> plan.certified, plan.rho_before > 1.2
+        (True, True)
     """
     target = np.asarray(target_rho, dtype=float)
     if not np.all(np.isfinite(target) & (target > 0.0)):

@@ -48,7 +48,7 @@ def trim_weights(
 
     Source: docs/trimming.md; R package survey, trimWeights(strict = TRUE), for the additive rule.
 
-    Example:
+    Examples:
         >>> trim_weights([1.0, 2.0, 3.0, 4.0, 20.0], 9.0, redistribution="proportional").round(6).tolist()
         [2.1, 4.2, 6.3, 8.4, 9.0]
         >>> trim_weights([1.0, 2.0, 3.0, 4.0, 20.0], 7.0, redistribution="additive").round(6).tolist()

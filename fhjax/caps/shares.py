@@ -152,7 +152,7 @@ def realised_shares(weights: npt.ArrayLike, area: npt.ArrayLike | None = None) -
 
     Source: docs/derivations.md, section 3.
 
-    Example:
+    Examples:
         >>> realised_shares([1.0, 2.0, 3.0, 4.0, 20.0]).round(6).tolist()
         [0.666667]
     """

@@ -12,8 +12,9 @@ _PIECE = re.compile(r"""('(?:[^']|'')*'|"(?:[^"]|"")*"|[(),])""")
 def names(text: str) -> list[str]:
     """``"race,age"`` -> ``["race", "age"]``; a comma inside brackets or quotes belongs to an expression.
 
-    >>> names("race, left(SERIALNO, 4)")
-    ['race', 'left(SERIALNO, 4)']
+    Examples:
+        >>> names("race, left(SERIALNO, 4)")
+        ['race', 'left(SERIALNO, 4)']
     """
     parts, depth = [""], 0
     for piece in _PIECE.split(text):

@@ -34,8 +34,9 @@ _SPELLINGS = (
 def for_command_line(message: str) -> str:
     """The message with Python arguments spelled as options.
 
-    >>> for_command_line("Choose zero_variance='exclude', or pass decimal=','.")
-    'Choose --zero-variance exclude, or pass --decimal ,.'
+    Examples:
+        >>> for_command_line("Choose zero_variance='exclude', or pass decimal=','.")
+        'Choose --zero-variance exclude, or pass --decimal ,.'
     """
     for python, option in _SPELLINGS:
         message = re.sub(python, option, message)

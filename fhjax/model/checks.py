@@ -51,7 +51,7 @@ def area_data(
 
     Source: docs/derivations.md, sections 1 and 14.
 
-    Example:
+    Examples:
         >>> from fhjax.model.checks import area_data
         >>> y, variance, age = [0.1, 0.3, 0.2, 0.4], [0.01, 0.02, 0.01, 0.02], [1.0, 2.0, 3.0, 5.0]
         >>> data = area_data(y, variance, age, columns=["age"])
@@ -147,7 +147,7 @@ def from_direct(
     Raises:
         InputError: as :func:`area_data`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from fhjax.model.checks import from_direct
         >>> from fhjax.records import DirectEstimates, Labels

@@ -18,7 +18,7 @@ PARTS = {"y": "the estimates y", "sampling_variance": "the sampling variances", 
 def data_digest(data: AreaData) -> dict[str, str]:
     """SHA-256 of y, the sampling variances and X of the areas that are not padding, by name: what a file carries.
 
-    Example:
+    Examples:
         >>> from fhjax.model.checks import area_data
         >>> one = data_digest(area_data([0.1, 0.2, 0.4], [0.01, 0.02, 0.01]))
         >>> two = data_digest(area_data([0.1, 0.2, 0.5], [0.01, 0.02, 0.01]))

@@ -43,7 +43,7 @@ def fit(data: AreaData, *, method: str = "reml", tolerance: float = 1e-11, max_s
 
     Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), sections 5.2, 6.1.2; Prasad and Rao (1990).
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
         >>> round(float(fit(data).model_variance), 6)
@@ -89,7 +89,7 @@ def given(data: AreaData, model_variance: float | Array) -> FayHerriotFit:
 
     Source: docs/derivations.md, sections 1 and 14.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, given
         >>> round(float(given(area_data([1.0, 3.0, 2.0], [0.5, 0.5, 0.5]), 1.0).beta[0]), 6)
         2.0

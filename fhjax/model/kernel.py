@@ -47,7 +47,7 @@ def fit_kernel(
     Returns:
         A :class:`~fhjax.records.FayHerriotFit`; ``status`` says whether to believe it. Never NaN: infinity instead.
 
-    Example:
+    Examples:
         >>> import jax, jax.numpy as jnp
         >>> from fhjax.model.fit import fit_kernel
         >>> y = jnp.array([[1.0, 3.0, 2.0, 6.0], [1.0, 1.1, 0.9, 1.0]])

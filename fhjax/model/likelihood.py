@@ -242,7 +242,7 @@ def reml_sums(y: Array, sampling_variance: Array, model_variance: Array | float)
 
     Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), section 5.2.4.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from fhjax.model.likelihood import reml_sums
         >>> float(reml_sums(jnp.array([1.0, 3.0]), jnp.array([0.5, 0.5]), 0.5)[0].w)

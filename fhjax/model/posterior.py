@@ -45,7 +45,7 @@ def posterior(
 
     Source: docs/derivations.md, sections 1 and 14; Rao and Molina (2015), sections 6.1 and 6.2.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> from fhjax.model.posterior import posterior
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])
@@ -96,7 +96,7 @@ def _with_prior(fit: FayHerriotFit, centre: Array, precision: Array) -> FayHerri
 def posterior_kernel(y: Array, sampling_variance: Array, X: Array, mask: Array | None, fit: FayHerriotFit) -> Posterior:
     """The posterior as a pure function of arrays, for ``jit``, ``vmap`` and ``grad``. Rows that are padding give 0.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from fhjax.model.fit import fit_kernel
         >>> from fhjax.model.posterior import posterior_kernel
@@ -235,7 +235,7 @@ def posterior_covariance(posterior: Posterior) -> PosteriorCovariance:
 
     Source: docs/derivations.md, sections 1 and 14.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> from fhjax.model.posterior import posterior, posterior_covariance
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])

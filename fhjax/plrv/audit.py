@@ -82,6 +82,16 @@ def audit(
     gives away more than their number times rho.
 
     Source: docs/derivations.md, sections 1 and 12.
+
+    Examples:
+        >>> import jax
+        >>> import fhjax
+        >>> data = fhjax.area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> fit = fhjax.fit(data)
+        >>> result = fhjax.guarantees(data, fit, [0.02, 0.03, 0.02, 0.05])
+        >>> drawn = fhjax.draws(fhjax.posterior(data, fit), key=jax.random.key(1), num_draws=200)
+        >>> audit(drawn, data, fit.model_variance, result).refuted
+        False
     """
     require_float64()
     refuse_masked(draws, "draws")
@@ -317,7 +327,7 @@ def smallest_visible_error(count: float, level: float, power: float = 0.9) -> fl
     """The smallest relative error of a standard deviation (too small) that ``count`` draws show with ``power``; 1 when
     none does.
 
-    Example:
+    Examples:
         >>> round(smallest_visible_error(100_000, 0.01), 4)
         0.0086
     """

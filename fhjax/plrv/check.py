@@ -191,6 +191,15 @@ def check(
     Memory does not grow with ``num_draws``: only moments, histograms and tail sums are kept.
 
     Source: docs/derivations.md, section 12; Das and Drechsler (2026), Theorem 1.
+
+    Examples:
+        >>> import jax
+        >>> import fhjax
+        >>> data = fhjax.area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> fit = fhjax.fit(data)
+        >>> result = fhjax.guarantees(data, fit, [0.02, 0.03, 0.02, 0.05])
+        >>> check(data, fit, result, key=jax.random.key(1), num_draws=2000, tails=False).refuted
+        False
     """
     require_float64()
     joint_draws = num_draws if joint_draws is None else joint_draws

@@ -26,7 +26,7 @@ class Finding:
 def verdict(findings: Sequence[Finding], level: float) -> tuple[bool, tuple[Finding, ...]]:
     """Whether any finding refutes at ``level`` under Holm's rule over all of them, and which ones do.
 
-    Example:
+    Examples:
         >>> verdict([Finding("mean", 0.2), Finding("variance", 1e-9)], 0.01)[1]
         (Finding(name='variance', p_value=1e-09, detail=''),)
     """

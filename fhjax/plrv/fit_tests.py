@@ -25,7 +25,7 @@ def variance_p_value(square_sum: Any, count: Any) -> Floats:
     At 10^5 draws and the 1 % level it sees a standard deviation 1 % too small with 97 % power, where
     Kolmogorov-Smirnov has 16 %.
 
-    Example:
+    Examples:
         >>> float(variance_p_value(100.0, 100).round(2))
         0.96
     """
@@ -37,7 +37,7 @@ def variance_p_value(square_sum: Any, count: Any) -> Floats:
 def variance_test_power(ratio: Any, count: Any, level: float = 0.01) -> Floats:
     """Power of :func:`variance_p_value` at ``level`` when the true variance is ``ratio`` times the claimed one.
 
-    Example:
+    Examples:
         >>> float(variance_test_power(0.99**2, 100_000).round(2))
         0.97
     """
@@ -102,7 +102,7 @@ def holm(p_values: Any) -> Floats:
     """Holm's adjusted p-values: reject where they are at most the level, and no true claim is rejected with more than
     that probability, whatever the dependence.
 
-    Example:
+    Examples:
         >>> holm([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.06, 0.06]
     """
@@ -118,7 +118,7 @@ def benjamini_hochberg(p_values: Any) -> Floats:
     """Benjamini-Hochberg adjusted p-values: rejecting where they are at most q keeps the expected share of false
     rejections at q for independent p-values.
 
-    Example:
+    Examples:
         >>> benjamini_hochberg([0.01, 0.04, 0.03]).tolist()
         [0.03, 0.04, 0.04]
     """

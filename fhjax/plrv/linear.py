@@ -95,6 +95,16 @@ def check_linear(
         InputError: fewer than 1,000 draws, dependent rows, or a claim that is 0 or infinite.
 
     Source: docs/derivations.md, sections 8 and 12.
+
+    Examples:
+        >>> import jax
+        >>> import fhjax
+        >>> data = fhjax.area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> fit = fhjax.fit(data)
+        >>> delta, difference = [0.02, 0.03, 0.02, 0.05], [[1.0, -1.0, 0.0, 0.0]]
+        >>> claim = fhjax.linear_guarantee(data, fit, delta, difference)
+        >>> check_linear(data, fit, claim, delta, difference, key=jax.random.key(1), num_draws=2000).refuted
+        False
     """
     rho, k = float(claim.rho), int(claim.worst_area)
     matrix = np.atleast_2d(np.asarray(weights, dtype=float))

@@ -191,7 +191,7 @@ def loss(log_density, theta: Array, here: OwnPosterior, there: OwnPosterior) -> 
     The law it must have is N(rho, 2 rho) with rho = d^2 / 2 (docs/derivations.md, section 12), in both directions:
     exchange the two posteriors for draws made under D'.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> from fhjax.model.fit import area_data
         >>> pair = Neighbours(area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5]), 4.0)
@@ -232,7 +232,7 @@ def privacy_losses(
 
     Source: docs/derivations.md, section 12.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from fhjax.model.fit import area_data
         >>> data = area_data([1.0, 3.0, 2.0, 6.0], [0.5, 0.5, 0.5, 0.5])

@@ -30,7 +30,7 @@ def effective_sample_size(series: npt.ArrayLike) -> Floats:
 
     Source: Geyer (1992), section 3.3.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> z = np.random.default_rng(1).normal(size=(4000, 1))
         >>> bool(effective_sample_size(z)[0] > 3000)

@@ -144,7 +144,7 @@ def renyi_estimate(
 def clopper_pearson_lower(successes: Any, trials: int, level: float) -> Floats:
     """One-sided lower confidence limit of a probability, at confidence 1 - ``level``.
 
-    Example:
+    Examples:
         >>> float(clopper_pearson_lower(10, 10, 0.05).round(4))
         0.7411
     """
@@ -167,7 +167,7 @@ def delta_lower_bound(
     epsilons) each, so all bounds hold together with probability 1 - ``level``. A bound above the claimed delta refutes
     the claim; one below it proves nothing.
 
-    Example:
+    Examples:
         >>> float(delta_lower_bound([1000], 1000, [0], 1000, [1.0]).round(3)[0])
         0.98
     """

@@ -21,7 +21,7 @@ def loss_moments(rho: Any) -> tuple[Floats, Floats]:
 
     Source: docs/derivations.md, section 12; Das and Drechsler (2026), Theorem 1.
 
-    Example:
+    Examples:
         >>> [float(moment) for moment in loss_moments(0.5)]
         [0.5, 1.0]
     """
@@ -38,7 +38,7 @@ def delta_of(rho: Any, epsilon: Any) -> Floats:
 
     Source: Balle and Wang (2018), Theorem 8.
 
-    Example:
+    Examples:
         >>> float(delta_of(0.5, 0.0).round(6))
         0.382925
     """
@@ -62,7 +62,7 @@ def order_is_feasible(rho: Any, order: Any, num_draws: int) -> npt.NDArray[np.bo
     n draws reach it misses the mass and is biased downward, which looks safer than it is (44 % too low at alpha 10,
     rho 1.51 and a million draws).
 
-    Example:
+    Examples:
         >>> bool(order_is_feasible(1.51, 2.0, 10**6)), bool(order_is_feasible(1.51, 10.0, 10**6))
         (True, False)
     """

@@ -236,7 +236,7 @@ def coefficients(
 
     Source: docs/derivations.md, section 2.
 
-    Example:
+    Examples:
         >>> C = coefficients([1.0, 1.0, 2.0], 1.0, [[1.0], [1.0], [1.0]])
         >>> [round(float(c), 4) for c in C.row(0)]
         [0.6875, 0.1875, 0.125]

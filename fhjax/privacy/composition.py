@@ -33,6 +33,14 @@ def repeated(guarantee: ReleaseGuarantee, draws: int) -> ReleaseGuarantee:
         InputError: unless ``draws`` is a positive whole number.
 
     Source: docs/derivations.md, sections 4 to 8.
+
+    Examples:
+        >>> import fhjax
+        >>> data = fhjax.area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> fit = fhjax.fit(data)
+        >>> result = fhjax.guarantees(data, fit, [0.02, 0.03, 0.02, 0.05])
+        >>> bool(repeated(result.joint_correlated, 5).rho == 5 * result.joint_correlated.rho)
+        True
     """
     if draws != int(draws) or draws < 1:
         raise InputError(f"The number of draws is {draws!r}; it must be a positive whole number.")
@@ -64,7 +72,7 @@ def composed(
     Source: Bun and Steinke (2016), Lemma 2.3 (composition) and Proposition 1.9 (groups);
     docs/derivations.md, section 9.
 
-    Example:
+    Examples:
         >>> import jax.numpy as jnp
         >>> draw = ReleaseGuarantee(rho=jnp.asarray(0.3), worst_area=jnp.asarray(0), release="one draw",
         ...     neighbours="bounded neighbours", assumptions=())

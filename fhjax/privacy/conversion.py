@@ -141,8 +141,9 @@ def epsilon_simple(rho: Rho, delta: ArrayLike) -> Array:
     Guarantee: a rho-zCDP release is (epsilon, delta)-differentially private for the same neighbours.
     Source: the paper's (6); Bun and Steinke 2016, proposition 1.3.
 
-    >>> round(float(epsilon_simple(1.51, 1e-7)), 2)
-    11.38
+    Examples:
+        >>> round(float(epsilon_simple(1.51, 1e-7)), 2)
+        11.38
     """
     return _epsilon_simple(*_together(checked_rho(rho), checked_delta(delta)))
 
@@ -153,8 +154,9 @@ def epsilon_tight(rho: Rho, delta: ArrayLike) -> Array:
     Arguments, units, shapes, errors and guarantee as in :func:`epsilon_simple`.
     Source: Canonne, Kamath and Steinke 2020, at its best order; docs/derivations.md, section 10.
 
-    >>> round(float(epsilon_tight(1.51, 1e-7)), 2)
-    10.66
+    Examples:
+        >>> round(float(epsilon_tight(1.51, 1e-7)), 2)
+        10.66
     """
     return _epsilon_tight(*_together(checked_rho(rho), checked_delta(delta)))
 
@@ -169,8 +171,9 @@ def epsilon_exact(rho: Rho, delta: ArrayLike) -> Array:
     Arguments, units, shapes and errors as in :func:`epsilon_simple`.
     Source: Balle and Wang 2018, theorem 8; docs/derivations.md, section 10.
 
-    >>> round(float(epsilon_exact(1.51, 1e-7)), 2)
-    10.08
+    Examples:
+        >>> round(float(epsilon_exact(1.51, 1e-7)), 2)
+        10.08
     """
     if isinstance(rho, ReleaseGuarantee):
         _check_method("exact", rho)
@@ -190,8 +193,9 @@ def epsilon(rho: Rho, delta: ArrayLike, *, method: str = "simple") -> Array:
     Guarantee: (epsilon, delta)-differential privacy for the neighbours and under the assumptions of the rho.
     Source: docs/derivations.md, section 10.
 
-    >>> round(float(epsilon(0.048, 1e-7)), 2)
-    1.81
+    Examples:
+        >>> round(float(epsilon(0.048, 1e-7)), 2)
+        1.81
     """
     _check_method(method, rho)
     return {"simple": epsilon_simple, "tight": epsilon_tight, "exact": epsilon_exact}[method](rho, delta)
@@ -219,8 +223,9 @@ def log_delta_exact(rho: Rho, epsilon: ArrayLike) -> Array:
     Raises: InputError for negative or NaN values.
     Source: Balle and Wang 2018, theorem 8; docs/derivations.md, section 10.
 
-    >>> round(float(log_delta_exact(1e-4, 1.0)), 3)
-    -2513.195
+    Examples:
+        >>> round(float(log_delta_exact(1e-4, 1.0)), 3)
+        -2513.195
     """
     if isinstance(rho, ReleaseGuarantee):
         _check_method("exact", rho)
@@ -232,8 +237,9 @@ def delta_exact(rho: Rho, epsilon: ArrayLike) -> Array:
 
     Arguments and validity as in :func:`log_delta_exact`.
 
-    >>> round(float(delta_exact(0.5, 0.0)), 6)
-    0.382925
+    Examples:
+        >>> round(float(delta_exact(0.5, 0.0)), 6)
+        0.382925
     """
     return _delta_from_log(log_delta_exact(rho, epsilon))
 
@@ -244,8 +250,9 @@ def log_delta_tight(rho: Rho, epsilon: ArrayLike) -> Array:
     Arguments, returns and errors as in :func:`log_delta_exact`.
     Source: Canonne, Kamath and Steinke 2020, at its best order.
 
-    >>> round(float(log_delta_tight(1.51, 10.557)), 2)
-    -15.81
+    Examples:
+        >>> round(float(log_delta_tight(1.51, 10.557)), 2)
+        -15.81
     """
     return _log_delta_tight(*_together(checked_rho(rho), checked(epsilon, "epsilon")))
 
@@ -253,8 +260,9 @@ def log_delta_tight(rho: Rho, epsilon: ArrayLike) -> Array:
 def delta_tight(rho: Rho, epsilon: ArrayLike) -> Array:
     """The least delta that the improved Rényi conversion proves at ``epsilon``, rounded up, for every rho-zCDP release.
 
-    >>> float(delta_tight(0.0, 1.0))
-    0.0
+    Examples:
+        >>> float(delta_tight(0.0, 1.0))
+        0.0
     """
     return _delta_from_log(log_delta_tight(rho, epsilon))
 
@@ -312,9 +320,10 @@ def rho_for_epsilon(epsilon: ArrayLike, delta: ArrayLike, *, method: str = "simp
     Raises: InputError for values outside these ranges and for an unknown method.
     Source: the inverse of :func:`epsilon`; docs/derivations.md, section 10.
 
-    >>> rho = rho_for_epsilon(1.0, 1e-6, method="tight")
-    >>> bool(epsilon_tight(rho, 1e-6) <= 1.0)
-    True
+    Examples:
+        >>> rho = rho_for_epsilon(1.0, 1e-6, method="tight")
+        >>> bool(epsilon_tight(rho, 1e-6) <= 1.0)
+        True
     """
     _check_method(method)
     epsilon, delta = _together(checked(epsilon, "epsilon"), checked_delta(delta))

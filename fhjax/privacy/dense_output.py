@@ -39,6 +39,14 @@ def write_dense(
         InputError: for another ending, or labels that are too few or not distinct.
 
     Internal: the coefficients are computed from sampling variances and a model variance that may be confidential.
+
+    Examples:
+        >>> import tempfile
+        >>> import fhjax
+        >>> C = fhjax.coefficients([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     np.load(write_dense(C, folder + "/c.npy")).round(4).tolist()[0]
+        [0.6875, 0.1875, 0.125]
     """
     path, m = Path(path), coefficients.num_areas
     height = max(1, min(m, block_bytes // (8 * m)))

@@ -200,6 +200,12 @@ def largest_effects(
         LargestEffects, with the counts of areas settled by certificate and by search.
 
     Source: docs/derivations.md, sections 4 to 8. Exact in O(m) for p = 1.
+
+    Examples:
+        >>> import fhjax
+        >>> C = fhjax.coefficients([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3)
+        >>> largest_effects(C, [0.1, 0.1, 0.5]).attained_by.tolist()
+        [0, 1, 2]
     """
     m, p = coefficients.basis.shape
     sensitivity = jnp.asarray(sensitivity, dtype=float)

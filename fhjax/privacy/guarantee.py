@@ -67,7 +67,7 @@ def guarantees(
 
     Source: Das and Drechsler (2026), equations (24) to (26); docs/derivations.md, sections 4 to 8.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
         >>> result = guarantees(data, fit(data), [0.02, 0.03, 0.02, 0.05])

@@ -165,7 +165,7 @@ def intercept_guarantees(
 
     Source: Das and Drechsler (2026), Proposition 1 and equations (24), (25); docs/derivations.md, sections 4 to 8.
 
-    Example:
+    Examples:
         >>> result = intercept_guarantees([1.0, 1.0, 2.0], 1.0, [0.1, 0.1, 0.1])
         >>> round(float(result.joint_correlated), 6)
         0.003438

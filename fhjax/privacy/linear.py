@@ -47,7 +47,7 @@ def subset_guarantee(
 
     Source: docs/derivations.md, sections 4 to 8. O(m p^2).
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016], labels=["a", "b", "c", "d"])
         >>> part = subset_guarantee(data, fit(data), [0.02, 0.03, 0.02, 0.05], ["a", "c"])
@@ -95,7 +95,7 @@ def regional_guarantee(
 
     Source: docs/derivations.md, sections 4 to 8. O(m p^2), nothing m x m.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016], labels=["a", "b", "c", "d"])
         >>> means = regional_guarantee(data, fit(data), [0.02, 0.03, 0.02, 0.05], ["north", "north", "south", "south"])
@@ -149,7 +149,7 @@ def linear_guarantee(
 
     Source: docs/derivations.md, sections 4 to 8. O(q^2 m) time, O(q m) memory.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016], labels=["a", "b", "c", "d"])
         >>> difference = linear_guarantee(data, fit(data), [0.02, 0.03, 0.02, 0.05], [[1.0, -1.0, 0.0, 0.0]])

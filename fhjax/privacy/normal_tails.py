@@ -64,8 +64,9 @@ def mills_ratio(x: Array) -> Array:
 
     Source: the normal tail, docs/derivations.md, section 10; series made for this module (see its docstring).
 
-    >>> round(float(mills_ratio(jnp.asarray(0.0))), 12)
-    1.253314137315
+    Examples:
+        >>> round(float(mills_ratio(jnp.asarray(0.0))), 12)
+        1.253314137315
     """
     x = jnp.maximum(x, LOWEST)
     t = _variable(x)
@@ -82,9 +83,10 @@ def mills_chord(x: Array, step: Array) -> tuple[Array, Array]:
     The chord tends to -R'(x) as the step goes to 0 and is as accurate there as anywhere: Clenshaw's recurrence is run
     for the series at x + step and, beside it, for the series' divided difference.
 
-    >>> chord, _ = mills_chord(jnp.asarray(0.0), jnp.asarray(1e-9))
-    >>> round(float(chord), 7)
-    1.0
+    Examples:
+        >>> chord, _ = mills_chord(jnp.asarray(0.0), jnp.asarray(1e-9))
+        >>> round(float(chord), 7)
+        1.0
     """
     x = jnp.maximum(x, LOWEST)
     end = x + step

@@ -30,7 +30,7 @@ def adjacency(neighbours: Sequence[Sequence[int]]) -> sparse.csr_array:
     Raises:
         InputError: for a position outside the list, an area that is its own neighbour, or a one-sided pair.
 
-    Example:
+    Examples:
         >>> adjacency([[1], [0, 2], [1]]).toarray().astype(int).tolist()
         [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
@@ -60,6 +60,10 @@ def car_precision(W: Any, variance: float, dependence: float = 1.0) -> sparse.cs
         InputError: for numbers outside these ranges.
 
     Source: Besag (1974); Rue and Held (2005), chapters 2 and 3.
+
+    Examples:
+        >>> car_precision(adjacency([[1], [0, 2], [1]]), variance=0.01, dependence=0.9).diagonal().tolist()
+        [100.0, 200.0, 100.0]
     """
     _positive(variance, "variance")
     if not 0.0 <= dependence <= 1.0:
@@ -76,6 +80,10 @@ def sar_precision(W: Any, variance: float, dependence: float) -> sparse.csr_arra
     Arguments as in :func:`car_precision`, with |dependence| < 1.
 
     Source: Whittle (1954); Rao and Molina (2015), section 4.4.4 (spatial Fay-Herriot model).
+
+    Examples:
+        >>> sar_precision(adjacency([[1], [0, 2], [1]]), variance=0.01, dependence=0.5).shape
+        (3, 3)
     """
     _positive(variance, "variance")
     if not abs(dependence) < 1.0:
@@ -94,6 +102,10 @@ def ar1_precision(num_times: int, variance: float, dependence: float) -> sparse.
 
     Raises:
         InputError: unless num_times >= 1, variance > 0 and |dependence| < 1.
+
+    Examples:
+        >>> ar1_precision(3, 1.0, 0.5).toarray().tolist()
+        [[1.0, -0.5, 0.0], [-0.5, 1.25, -0.5], [0.0, -0.5, 1.0]]
     """
     _positive(variance, "variance")
     if num_times < 1 or not abs(dependence) < 1.0:
@@ -197,7 +209,7 @@ def prior_guarantee(
 
     Source: docs/derivations.md, sections 4 to 8.
 
-    Example:
+    Examples:
         >>> Q = car_precision(adjacency([[1], [0, 2], [1]]), variance=0.01, dependence=0.9)
         >>> int(prior_guarantee([0.001, 0.002, 0.001], Q, [0.01, 0.01, 0.02]).worst_area)
         2

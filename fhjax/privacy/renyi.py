@@ -108,8 +108,9 @@ def renyi_curve(rho: Rho, order: ArrayLike) -> Array:
     Raises: InputError for values outside these ranges.
     Source: docs/derivations.md, sections 4 to 8; Bun and Steinke 2016.
 
-    >>> [float(d) for d in renyi_curve(0.5, [1.0, 2.0, 10.0])]
-    [0.5, 1.0, 5.0]
+    Examples:
+        >>> [float(d) for d in renyi_curve(0.5, [1.0, 2.0, 10.0])]
+        [0.5, 1.0, 5.0]
     """
     rho, order = checked_rho(rho), _checked_order(order)
     return jnp.where(rho > 0.0, jnp.where(rho > 0.0, rho, 1.0) * order, 0.0)
@@ -130,10 +131,11 @@ def renyi_divergence(
     Raises: InputError for an order below 1 and for negative or NaN variances.
     Source: Gil, Alajaji and Linder 2013, table 2, rearranged as in the module's docstring.
 
-    >>> float(renyi_divergence(2.0, 1.0, 2.0, 1.0))
-    inf
-    >>> round(float(renyi_divergence(1.0, 0.0, 2.0, 1.0)), 6)
-    0.153426
+    Examples:
+        >>> float(renyi_divergence(2.0, 1.0, 2.0, 1.0))
+        inf
+        >>> round(float(renyi_divergence(1.0, 0.0, 2.0, 1.0)), 6)
+        0.153426
     """
     variance = checked(variance, "variance")
     other = variance if other_variance is None else checked(other_variance, "other_variance")
@@ -180,9 +182,10 @@ def renyi_divergence_multivariate(
     positive definite.
     Source: Gil, Alajaji and Linder 2013, table 2, in the coordinates that diagonalise both covariances.
 
-    >>> eye = jnp.eye(2)
-    >>> round(float(renyi_divergence_multivariate(3.0, jnp.ones(2), eye, eye)), 6)
-    3.0
+    Examples:
+        >>> eye = jnp.eye(2)
+        >>> round(float(renyi_divergence_multivariate(3.0, jnp.ones(2), eye, eye)), 6)
+        3.0
     """
     shift, covariance, other = (jnp.asarray(v, jnp.float64) for v in (shift, covariance, other_covariance))
     dims = shift.shape[-1] if shift.ndim else 0
@@ -222,8 +225,9 @@ def optimal_order(rho: Rho, delta: ArrayLike) -> Array:
     Raises: InputError for values outside these ranges.
     Source: rho b^2 + log1p(b) = log(1/delta), b = alpha - 1; docs/derivations.md, section 10.
 
-    >>> round(float(optimal_order(1.51, 1e-7)), 4)
-    4.1203
+    Examples:
+        >>> round(float(optimal_order(1.51, 1e-7)), 4)
+        4.1203
     """
     return _optimal_order(*jnp.broadcast_arrays(checked_rho(rho), checked_delta(delta)))
 
@@ -243,9 +247,10 @@ def epsilon_from_renyi(order: ArrayLike, divergence: ArrayLike, delta: ArrayLike
     Raises: InputError for negative or NaN divergences, orders below 1 and delta outside [0, 1).
     Source: Canonne, Kamath and Steinke 2020.
 
-    >>> order = jnp.linspace(1.5, 20.0, 400)
-    >>> bool(epsilon_from_renyi(order, 1.51 * order, 1e-7) < 10.66)
-    True
+    Examples:
+        >>> order = jnp.linspace(1.5, 20.0, 400)
+        >>> bool(epsilon_from_renyi(order, 1.51 * order, 1e-7) < 10.66)
+        True
     """
     order, divergence, delta = _checked_order(order), checked(divergence, "divergence"), checked_delta(delta)
     return tight_conversion.epsilon_of_curve(order, divergence, delta)

@@ -64,7 +64,7 @@ def per_area_rho(
 
     Source: Das and Drechsler (2026), equation (24).
 
-    Example:
+    Examples:
         >>> [round(float(r), 4) for r in per_area_rho([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])]
         [0.0034, 0.0034, 0.0013]
     """
@@ -90,7 +90,7 @@ def joint_rho_correlated(
 
     Source: docs/derivations.md, sections 4 to 8.
 
-    Example:
+    Examples:
         >>> round(float(joint_rho_correlated([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)
         0.003438
     """
@@ -107,7 +107,7 @@ def joint_rho_independent(
 
     Source: Das and Drechsler (2026), equation (25).
 
-    Example:
+    Examples:
         >>> round(float(joint_rho_independent([1.0, 1.0, 2.0], 1.0, [[1.0]] * 3, [0.1, 0.1, 0.1])), 6)
         0.004006
     """

@@ -91,8 +91,9 @@ def gaussian_mu(rho: Rho) -> Array:
 
     Args: rho: zCDP parameter in nats, any shape, >= 0. Raises: InputError for negative or NaN rho.
 
-    >>> round(float(gaussian_mu(0.5)), 12)
-    1.0
+    Examples:
+        >>> round(float(gaussian_mu(0.5)), 12)
+        1.0
     """
     return SQRT_TWO * jnp.sqrt(checked_rho(rho))
 
@@ -107,8 +108,9 @@ def trade_off_curve(rho: Rho, false_positive_rate: ArrayLike) -> Array:
     Raises: InputError for values outside these ranges, and for a release that is not a Gaussian pair.
     Source: Dong, Roth and Su 2022, Gaussian differential privacy.
 
-    >>> round(float(trade_off_curve(0.5, 0.05)), 4)
-    0.7405
+    Examples:
+        >>> round(float(trade_off_curve(0.5, 0.05)), 4)
+        0.7405
     """
     if isinstance(rho, ReleaseGuarantee) and not rho.gaussian_pair:
         raise InputError(f"The trade-off curve is that of a Gaussian pair; this release ({rho.release}) is not one.")
@@ -129,8 +131,9 @@ def membership_advantage(rho: Rho, *, gaussian_pair: bool | None = None) -> Arra
     Raises: InputError for negative or NaN rho.
     Source: Dong, Roth and Su 2022, section 2; Tsybakov 2009, lemmas 2.5 and 2.6.
 
-    >>> round(float(membership_advantage(0.5)), 4)
-    0.3829
+    Examples:
+        >>> round(float(membership_advantage(0.5)), 4)
+        0.3829
     """
     exact = _is_gaussian_pair(rho, gaussian_pair)
     rho = checked_rho(rho)
@@ -153,8 +156,9 @@ def best_guess_probability(rho: Rho, *, prior: ArrayLike = 0.5, gaussian_pair: b
     Raises: InputError for values outside these ranges.
     Source: Bayes' rule for two Gaussians; docs/derivations.md, section 12.
 
-    >>> round(float(best_guess_probability(0.5)), 4)
-    0.6915
+    Examples:
+        >>> round(float(best_guess_probability(0.5)), 4)
+        0.6915
     """
     exact = _is_gaussian_pair(rho, gaussian_pair)
     prior = _checked_prior(prior)
@@ -180,8 +184,9 @@ def privacy_loss_quantile(rho: Rho, delta: ArrayLike, *, gaussian_pair: bool | N
     Raises: InputError for values outside these ranges.
     Source: docs/derivations.md, section 12; Bun and Steinke 2016, proposition 1.3.
 
-    >>> round(float(privacy_loss_quantile(0.5, 0.05)), 4)
-    2.1449
+    Examples:
+        >>> round(float(privacy_loss_quantile(0.5, 0.05)), 4)
+        2.1449
     """
     if not _is_gaussian_pair(rho, gaussian_pair):
         return epsilon_simple(rho, delta)
@@ -205,8 +210,9 @@ def largest_posterior(
     Raises: InputError for values outside these ranges.
     Source: Bayes' rule and docs/derivations.md, section 12.
 
-    >>> round(float(largest_posterior(0.5, 0.05)), 4)
-    0.8952
+    Examples:
+        >>> round(float(largest_posterior(0.5, 0.05)), 4)
+        0.8952
     """
     loss = privacy_loss_quantile(rho, delta, gaussian_pair=gaussian_pair)
     prior = _checked_prior(prior)
@@ -224,9 +230,10 @@ def personal_risk(rho: Rho, delta: float, *, prior: float = 0.5, gaussian_pair: 
 
     Raises: InputError for values outside these ranges.
 
-    >>> risk = personal_risk(0.048, 1e-7)
-    >>> round(float(risk.best_guess), 3), round(float(risk.largest_posterior), 3)
-    (0.562, 0.84)
+    Examples:
+        >>> risk = personal_risk(0.048, 1e-7)
+        >>> round(float(risk.best_guess), 3), round(float(risk.largest_posterior), 3)
+        (0.562, 0.84)
     """
     exact = _is_gaussian_pair(rho, gaussian_pair)
     return PersonalRisk(

@@ -50,7 +50,7 @@ def equal_weight_rho(
 
     Source: Das and Drechsler (2026), section 5.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
         >>> equal_weight_rho(data, fit(data), [400, 150, 420, 90]).shape
@@ -87,7 +87,7 @@ def model_variance_changes(
 
     Source: Das and Drechsler (2026), section 5.
 
-    Example:
+    Examples:
         >>> from fhjax.model.fit import area_data, fit
         >>> data = area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
         >>> sorted(model_variance_changes(data, fit(data), [0.02, 0.03, 0.02, 0.05], etas=(-0.1, 0.1)))
@@ -124,7 +124,7 @@ def drivers(rho: Any, num_records: Any, weight_ratio: Any) -> Drivers | None:
 
     Source: Das and Drechsler (2026), section 5; the usual OLS formulas.
 
-    Example:
+    Examples:
         >>> n = [100.0, 200.0, 300.0, 450.0, 600.0, 900.0]
         >>> round(drivers([10.0 / size for size in n], n, [2.0, 3.0, 2.0, 4.0, 2.5, 3.0]).slope_log_n[1], 6)
         -1.0
@@ -199,6 +199,12 @@ def record_loss_summary(share: Any, area: Any, own_area_rho: Any, levels: Sequen
         RecordLoss. Internal: it describes individual respondents' losses and rests on confidential variances.
 
     Source: docs/derivations.md, section 3.
+
+    Examples:
+        >>> import fhjax
+        >>> share = fhjax.record_loss_share([1.0, 2.0, 4.0], [0, 0, 1], [2.0, 4.0])
+        >>> record_loss_summary(share, [0, 0, 1], [0.5, 0.1]).quantiles.tolist()
+        [0.125, 0.5, 0.5, 0.5]
     """
     share = np.asarray(share, dtype=float)
     own = np.asarray(own_area_rho, dtype=float)[np.asarray(area)]

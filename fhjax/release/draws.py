@@ -68,7 +68,7 @@ def draws(
 
     Source: docs/derivations.md, sections 1 and 7.
 
-    Example:
+    Examples:
         >>> import jax
         >>> from fhjax.model.fit import area_data, fit
         >>> from fhjax.model.posterior import posterior

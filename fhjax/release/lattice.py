@@ -134,7 +134,7 @@ def lattice_price(rho_real: float, steps: int, num_coordinates: int, computation
 
     Source: module docstring; Canonne, Kamath and Steinke (2020), Proposition 5.
 
-    Example:
+    Examples:
         >>> round(lattice_price(0.5, 2**20, 100, 0.0).rho, 6)
         0.50001
     """
@@ -154,7 +154,7 @@ def area_price(effect: float, posterior_sd: float, steps: int, computation_error
         steps: N.
         computation_error: as in :func:`lattice_price`.
 
-    Example:
+    Examples:
         >>> area_price(0.25, 1.0, 4), area_price(0.26, 1.0, 4)
         (0.03125, 0.125)
     """

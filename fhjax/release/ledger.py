@@ -54,7 +54,7 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
 def spent(entries: Sequence[dict[str, Any]], sources: Sequence[str], outcome: str) -> Spent:
     """What the entries say of files with these SHA-256 sums: entries that share any of them count.
 
-    Example:
+    Examples:
         >>> spent([{"sources": ["a"], "outcome": "poor", "rho": 0.5}], ["a"], "employed")
         Spent(same_outcome=0.0, all_outcomes=0.5, releases=1)
     """

@@ -101,6 +101,16 @@ def publish(
     Gaussian, so epsilon comes from the ``simple`` or ``tight`` conversion, never from ``exact``.
 
     Source: Canonne, Kamath and Steinke (2020); proof in ``fhjax.release.lattice``.
+
+    Examples:
+        >>> import fhjax
+        >>> data = fhjax.area_data([0.20, 0.10, 0.25, 0.12], [0.0004, 0.0009, 0.0004, 0.0016])
+        >>> fit = fhjax.fit(data)
+        >>> posterior = fhjax.posterior(data, fit)
+        >>> claimed = fhjax.guarantees(data, posterior, [0.02, 0.03, 0.02, 0.05])
+        >>> published = publish(data, posterior, claimed, decimals=2)  # needs the extra `release`
+        >>> published.values.shape, bool(published.guarantee.rho >= claimed.joint_correlated.rho)
+        ((1, 4), True)
     """
     require_float64()
     if release not in ("correlated", "independent"):

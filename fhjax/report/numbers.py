@@ -28,7 +28,7 @@ def round_up(x: float, digits: int = 3) -> float:
     Returns:
         A float >= ``x``.
 
-    Example:
+    Examples:
         >>> round_up(1.39651, 3), round_up(0.0379401, 3), round_up(1.4, 3)
         (1.4, 0.038, 1.4)
     """
@@ -39,7 +39,7 @@ def round_up(x: float, digits: int = 3) -> float:
 def format_up(x: float | None, digits: int = 3) -> str:
     """``x`` as text, rounded up to ``digits`` significant digits: for every rho and epsilon that is shown.
 
-    Example:
+    Examples:
         >>> format_up(1.39651), format_up(float("inf")), format_up(None)
         ('1.40', '∞', '–')
     """
@@ -49,7 +49,7 @@ def format_up(x: float | None, digits: int = 3) -> str:
 def format_number(x: float | None, digits: int = 3) -> str:
     """``x`` as text, rounded to nearest: for everything that is not a privacy bound.
 
-    Example:
+    Examples:
         >>> format_number(0.00267714), format_number(1249.0), format_number(3.2e-9)
         ('0.00268', '1,250', '3.20e-9')
     """
@@ -69,7 +69,7 @@ def format_percent(x: float | None, digits: int = 2) -> str:
 def format_change(x: float | None, digits: int = 2) -> str:
     """A relative change with its sign: 0.1 becomes ``+10 %``.
 
-    Example:
+    Examples:
         >>> format_change(0.1), format_change(-0.0123), format_change(0.0)
         ('+10 %', '−1.2 %', '0 %')
     """

@@ -49,7 +49,7 @@ def collect_provenance(
         A dictionary of plain JSON values. Paths are recorded as they were given. The commit is that of the working
         directory if it is a git repository, else null.
 
-    Example:
+    Examples:
         >>> import time
         >>> run = collect_provenance({"delta": 1e-5}, [], time.time())
         >>> run["config"]["delta"], run["float64"]

@@ -67,6 +67,15 @@ def write_report(
     The folder is internal: its numbers come from confidential data. areas.csv holds them unrounded, with ``inf`` for
     what cannot be certified and an empty field for what the input does not say; in summary.json infinity is the text
     ``"Infinity"`` and the unknown is null. On the page every rho and epsilon is rounded up.
+
+    Examples:
+        >>> import tempfile
+        >>> import fhjax
+        >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area="race", weight="weight",
+        ...     outcome="high_cholesterol = 1", strata="stratum", psu="psu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_report(fhjax.assess(fhjax.direct_estimates(survey)), folder + "/report").page.name
+        'report.html'
     """
     started = time.time()
     methods = check_methods(epsilon_methods)

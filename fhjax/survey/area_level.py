@@ -63,7 +63,7 @@ def read_area_level(
             beside the rest; annotation codes of the Census Bureau in place of numbers; a unit, bounds or a sensitivity
             that contradict the table's own.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> columns = {"area": ["a", "b"], "y": [0.1, 0.2], "v": [1e-4, 4e-4], "wmax": [5, 9], "w": [500, 300]}
         >>> direct = read_area_level(pd.DataFrame(columns), area="area", y="y", sampling_variance="v",

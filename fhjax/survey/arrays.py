@@ -60,7 +60,7 @@ def sums_from_arrays(
             outcome outside the bounds, a bad weight or a divided unit then makes the area's largest unit weight
             infinite, and so its rho.
 
-    Example:
+    Examples:
         >>> sums_from_arrays([0, 0, 1], [1.0, 3.0, 2.0], [1.0, 0.0, 1.0]).weighted_outcome_sum
         array([1., 2.])
     """
@@ -302,7 +302,7 @@ def trimming_sums_from_arrays(
     Raises:
         InputError: lengths that differ, bad weights, outcomes outside the bounds. For strata and PSUs open a survey.
 
-    Example:
+    Examples:
         >>> trimming_sums_from_arrays([0, 0, 0], [1.0, 1.0, 3.0], [0.0, 1.0, 1.0]).size.tolist()
         [1.0, 3.0]
     """

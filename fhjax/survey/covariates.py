@@ -57,7 +57,7 @@ def read_covariates(
         InputError: Repeated areas, areas without covariates, missing or infinite values, text, or a constant column,
             which the model's intercept already is. Collinearity is judged by the model.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> table = pd.DataFrame({"area": ["02", "01", "03"], "rent": [0.5, 0.25, 1.0]})
         >>> found = read_covariates(table, area="area", columns="rent", labels=["01", "02"])
@@ -98,7 +98,7 @@ def read_population(
     Raises:
         InputError: Repeated areas, areas of ``labels`` without a row, sizes that are missing, infinite or not above 0.
 
-    Example:
+    Examples:
         >>> import pandas as pd
         >>> read_population(pd.DataFrame({"area": ["a", "b"], "N": [10, 20]}), area="area", column="N")
         {'a': 10.0, 'b': 20.0}
@@ -119,7 +119,7 @@ def read_numbers(source: Any) -> FloatArray:
     Raises:
         InputError: No number, or a row that is not one finite number (its line is named).
 
-    Example:
+    Examples:
         >>> read_numbers([0.5, 0.25]).tolist()
         [0.5, 0.25]
     """

@@ -68,7 +68,7 @@ def direct_estimates(
 
     Source: docs/derivations.md, section 3; Das and Drechsler (2026), section 2.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area="race", weight="weight",
         ...                            outcome="high_cholesterol = 1", strata="stratum", psu="psu")

@@ -19,7 +19,7 @@ def example(name: str) -> Path:
     Raises:
         InputError: For any other name.
 
-    Example:
+    Examples:
         >>> example("nhanes0910_cholesterol").name
         'nhanes0910_cholesterol.csv.gz'
     """

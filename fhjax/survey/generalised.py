@@ -38,7 +38,7 @@ def generalised_variance(
 
     Source: Wolter (2007), chapter 7; Duan (1983) for the smearing factor. The pseudo-record is this package's choice.
 
-    Example:
+    Examples:
         >>> generalised_variance(np.array([0.01, 0.01, 0.0]), np.array([0.1, 0.1, 0.0]), np.array([10, 10, 10]),
         ...                      np.ones(3)).round(6)
         array([0.01    , 0.01    , 0.000667])

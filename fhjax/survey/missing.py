@@ -60,7 +60,7 @@ def missing_codes(declared: Declared, columns: Sequence[str]) -> MissingCodes:
     Raises:
         InputError: a column that is not in the data, or a list without a code.
 
-    Example:
+    Examples:
         >>> missing_codes(["7,9", "income=-1,-2"], ["income", "y"])
         MissingCodes(everywhere=('7', '9'), by_column={'income': ('-1', '-2')})
     """

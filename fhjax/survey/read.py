@@ -107,7 +107,7 @@ def open_survey(
     Raises:
         InputError: For every kind of bad input: what, how many, where, and the way out.
 
-    Example:
+    Examples:
         >>> survey = open_survey("example:nhanes0910_cholesterol", area=["race", "age", "sex"], weight="weight",
         ...                      outcome="high_cholesterol = 1", strata="stratum", psu="psu")
         >>> survey.num_records, survey.num_missing_outcome, survey.bounds

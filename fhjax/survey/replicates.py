@@ -49,7 +49,7 @@ class Replicates:
 
     Source: Wolter (2007), chapters 3 to 5; Fay and Train (1995) for SDR; docs/derivations.md, section 3.
 
-    Example:
+    Examples:
         >>> float(Replicates("sdr").multiples(80)[0])
         0.05
     """
@@ -139,7 +139,7 @@ def replicate_variance(estimate: Any, replicate_estimates: Any, method: Replicat
 
     Source: docs/derivations.md, section 3; Wolter (2007).
 
-    Example:
+    Examples:
         >>> replicate_variance(np.array([1.0]), np.array([[0.9, 1.1, 0.9, 1.1]]), Replicates("brr")).round(12)
         array([0.01])
     """

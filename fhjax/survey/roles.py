@@ -26,8 +26,9 @@ _STAR = re.compile(r"(\*|\[0-9\][+*]|\\d[+*])(?P<tail>[^*\\\[\]]*?)\$?$")
 def near_names(name: str, columns: Iterable[str], limit: int = 3) -> list[str]:
     """Columns a person may have meant: same letters in another case first, then similar spellings.
 
-    >>> near_names("pwgt", ["area", "PWGTP", "AGEP"])
-    ['PWGTP']
+    Examples:
+        >>> near_names("pwgt", ["area", "PWGTP", "AGEP"])
+        ['PWGTP']
     """
     columns = list(columns)
     same = [column for column in columns if column.lower() == name.lower()]
@@ -48,7 +49,7 @@ def find_column(name: str, columns: Sequence[str], role: str) -> tuple[str, str 
         InputError: When there is no such column (near names are suggested), when two are called exactly that, or when
             several differ only in case and none is exact.
 
-    Example:
+    Examples:
         >>> find_column("pwgtp", ["area", "PWGTP"], "weight")
         ('PWGTP', "The weight 'pwgtp' was read from the column spelled 'PWGTP'.")
     """
@@ -105,7 +106,7 @@ def parse_role(text: str, columns: Sequence[str], role: str) -> Role:
         InputError: When it is neither, names an unknown column, or looks at more than one record (aggregates, window
             functions, subqueries) or at chance (``random()``): an outcome must be a fact about one record alone.
 
-    Example:
+    Examples:
         >>> parse_role("povpip < 100", ["POVPIP"], "outcome").sql
         '"POVPIP" < 100'
     """
@@ -241,7 +242,7 @@ def replicate_columns(
     Raises:
         InputError: No column fits, numbers are missing in between or occur twice, or the main weight is listed.
 
-    Example:
+    Examples:
         >>> replicate_columns("w*", ["w", "w1", "w2", "w10x"], "w")[0]
         ('w1', 'w2')
     """

@@ -32,7 +32,7 @@ def hajek_sensitivity(
 
     Source: Das and Drechsler (2026), section 3; docs/derivations.md, section 3 for units larger than a record.
 
-    Example:
+    Examples:
         >>> hajek_sensitivity([10.0, 30.0], [100.0, 100.0]).tolist()
         [0.1, 0.3]
     """
@@ -49,7 +49,7 @@ def horvitz_thompson_sensitivity(
 
     Source: docs/derivations.md, section 3.
 
-    Example:
+    Examples:
         >>> horvitz_thompson_sensitivity([10.0], [80.0], 4.0).tolist()
         [0.5]
     """
@@ -72,7 +72,7 @@ def record_loss_share(weight: Any, area: Any, max_unit_weight: Any) -> FloatArra
 
     Source: docs/derivations.md, section 3.
 
-    Example:
+    Examples:
         >>> record_loss_share([1.0, 2.0, 4.0], [0, 0, 1], [2.0, 4.0]).tolist()
         [0.25, 1.0, 1.0]
     """

@@ -53,7 +53,7 @@ def area_sums(
 
     Neighbours: the largest unit weight is that of the privacy unit, the record or the column named as ``unit``.
 
-    Example:
+    Examples:
         >>> import fhjax
         >>> survey = fhjax.open_survey(fhjax.example("nhanes0910_cholesterol"), area="race", weight="weight",
         ...                            outcome="high_cholesterol = 1", strata="stratum", psu="psu")

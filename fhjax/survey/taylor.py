@@ -30,7 +30,7 @@ class Taylor:
 
     Source: Särndal, Swensson and Wretman (1992), section 5.7 and 4.5; docs/derivations.md, section 3.
 
-    Example:
+    Examples:
         >>> Taylor(single_psu="center").single_psu
         'center'
     """
