@@ -13,7 +13,7 @@ from fhjax.model.fit import fit as fit_model
 from fhjax.model.fit import from_direct
 from fhjax.model.posterior import posterior as posterior_of
 from fhjax.privacy.guarantee import guarantees
-from fhjax.privacy.what_if import drivers, equal_weight_rho, model_variance_changes
+from fhjax.privacy.what_if import area_rho, drivers, equal_weight_rho, model_variance_changes
 from fhjax.records import (
     AreaData,
     Array,
@@ -175,7 +175,7 @@ def _refitted(
         fitted = fit_model(data, method=method)
     except (InputError, NumericalError):  # what cannot be fitted has no comparison; the release itself was fitted
         return None
-    return guarantees(data, fitted, equal.sensitivity).per_area_rho
+    return area_rho(data, posterior_of(data, fitted), equal.sensitivity)
 
 
 def _drivers(direct: DirectEstimates, rho: Array) -> Drivers | None:

@@ -30,6 +30,11 @@ def is_concrete(*values: object) -> bool:
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(values))
 
 
+def namespace(*values: object) -> Any:
+    """NumPy where the numbers are known, which compiles nothing, and jax.numpy inside a transformation."""
+    return np if is_concrete(*values) else jax.numpy
+
+
 def refuse_single(*values: Any) -> None:
     """Refuse arrays in single or half precision.
 

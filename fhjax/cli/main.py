@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import fhjax
 from fhjax.cli import audit, check, direct, doctor, fit, guarantee, release, report, trim
 from fhjax.cli.arguments import Parser
+from fhjax.cli.compiled import keep_compiled
 from fhjax.cli.options import say_idle
 from fhjax.cli.terminal import interruptible, open_pipes
 from fhjax.cli.wording import for_command_line
@@ -29,6 +30,11 @@ def build_parser() -> argparse.ArgumentParser:
         description="How much privacy does a Fay-Herriot release already carry? Survey file in, privacy report out.",
     )
     parser.add_argument("--version", action="version", version=f"fhjax {fhjax.__version__}")
+    parser.add_argument(
+        "--no-compile-cache",
+        action="store_true",
+        help="keep nothing of what is compiled for the next command (doctor says where it is kept)",
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=Parser)
     for verb in VERBS:
         verb.add_parser(verbs)
@@ -44,6 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     args = build_parser().parse_args(argv)
+    if not args.no_compile_cache:
+        keep_compiled()
     with warnings.catch_warnings(), interruptible() as interrupt, open_pipes():
         warnings.showwarning = _show_warning
         for category in (DeprecationWarning, FutureWarning, PendingDeprecationWarning):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
+from scipy import special  # scipy.stats alone would take a third of a second to load
 
 from fhjax.entrance import is_concrete
 from fhjax.errors import InputError, Status, complain
@@ -63,6 +63,12 @@ def equal_weight_rho(
     delta = outcome_range / jnp.where(n > 0, n, 0.0)  # without units it is infinite, and so is every rho
     problem = prepare(data, posterior, delta, beta_prior_precision)
     return _rho(problem, problem.C.model_variance, beta_prior_precision)
+
+
+def area_rho(data: AreaData, posterior: Posterior | FayHerriotFit, sensitivity: Any) -> Array:
+    """Per-area rho (m,) and nothing else of :func:`fhjax.guarantees`, by the program that the what-ifs share."""
+    problem = prepare(data, posterior, sensitivity)
+    return _rho(problem, problem.C.model_variance, None)
 
 
 def model_variance_changes(
@@ -163,7 +169,7 @@ def _slopes(y: FloatArray, *columns: FloatArray) -> list[tuple[float, float, flo
     freedom = len(y) - len(columns) - 1
     residual = response - design / scale @ coefficients
     covariance = np.linalg.inv((design / scale).T @ (design / scale)) * (residual @ residual) / freedom
-    half = stats.t.ppf(0.975, freedom) * np.sqrt(np.diag(covariance))
+    half = special.stdtrit(freedom, 0.975) * np.sqrt(np.diag(covariance))
     estimate = coefficients / scale
     return [(float(b - h), float(b), float(b + h)) for b, h in zip(estimate, half / scale, strict=True)]
 

@@ -115,6 +115,7 @@ def name_points(
     A name may cover neither another text, nor the edge, nor one of the points in ``order`` (nor any other, if few).
     """
     figure.draw_without_rendering()  # settles the layout: text is measured in pixels
+    figure.set_layout_engine("none")  # once, because it takes longer than the drawing
     renderer = figure.canvas.get_renderer()  # pyright: ignore[reportAttributeAccessIssue]
     taken, written = [text.get_window_extent(renderer) for text in axes.texts], 0
     frame = axes.get_window_extent(renderer)

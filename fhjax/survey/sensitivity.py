@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from ..entrance import is_concrete
+from ..entrance import is_concrete, namespace
 from ..errors import InputError, complain
 from ..records import Array, FloatArray, Labels
 
@@ -91,14 +90,15 @@ def record_loss_share(weight: Any, area: Any, max_unit_weight: Any) -> FloatArra
 def _share(
     largest: Any, total: Any, outcome_range: Any, labels: Labels | None, name: str, may_exceed: bool = False
 ) -> Array:
-    largest, total, R = (jnp.asarray(value, dtype=float) for value in (largest, total, outcome_range))
+    xp = namespace(largest, total, outcome_range)
+    largest, total, R = (xp.asarray(value, dtype=float) for value in (largest, total, outcome_range))
     if largest.ndim != 1 or largest.shape != total.shape or R.shape not in ((), total.shape):
         raise InputError(
             f"The largest weights have shape {largest.shape}, the {name} {total.shape}, the range {R.shape}."
         )
-    bad = ~(jnp.isfinite(total) & (total > 0.0) & jnp.isfinite(largest) & (largest > 0.0))
-    over = jnp.zeros_like(bad) if may_exceed else largest > total * (1.0 + 1e-9)
-    wide = jnp.isfinite(R) & (R > 0.0)
+    bad = ~(xp.isfinite(total) & (total > 0.0) & xp.isfinite(largest) & (largest > 0.0))
+    over = xp.zeros_like(bad) if may_exceed else largest > total * (1.0 + 1e-9)
+    wide = xp.isfinite(R) & (R > 0.0)
     if is_concrete(bad, over, wide):
         if not np.all(wide):
             raise InputError(
@@ -112,4 +112,4 @@ def _share(
                 f"have a largest unit weight above their {name}", names.where(over), "Check for negative weights."
             )
     wrong = bad | over | ~wide
-    return jnp.where(wrong, jnp.inf, R * largest / jnp.where(wrong, 1.0, total))
+    return xp.where(wrong, xp.inf, R * largest / xp.where(wrong, 1.0, total))

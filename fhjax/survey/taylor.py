@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ..entrance import is_concrete
+from ..entrance import is_concrete, namespace
 from ..errors import InputError, complain
 from ..records import AreaSums, Array, StratumSums
 from .stratum_sums import WHOLE_DESIGN
@@ -86,36 +84,42 @@ def taylor_variance(sums: AreaSums, method: Taylor, *, estimate: Any, denominato
     single = design_psus == 1
     if method.single_psu == "error" and is_concrete(single) and np.any(single):
         _refuse_single(strata, np.asarray(single))
-    target = jnp.zeros(len(sums.labels)) if estimate is None else jnp.where(sums.num_records > 0, estimate, 0.0)
+    xp = namespace(sums, estimate, denominator)
+    target = xp.zeros(len(sums.labels)) if estimate is None else xp.where(sums.num_records > 0, estimate, 0.0)
     return _combined(sums, strata, method, target, denominator)
 
 
-@functools.partial(jax.jit, static_argnames="method")
 def _combined(
-    sums: AreaSums, strata: StratumSums, method: Taylor, target: Array, denominator: Array
+    sums: AreaSums, strata: StratumSums, method: Taylor, target: Any, denominator: Any
 ) -> tuple[Array, Array]:
-    by_area = functools.partial(jax.ops.segment_sum, segment_ids=strata.area, num_segments=len(sums.labels))
+    m, xp = len(sums.labels), namespace(sums, target, denominator)
+
+    def by_area(values: Any) -> Any:
+        if xp is np:
+            return np.bincount(strata.area, weights=values, minlength=m)
+        return jax.ops.segment_sum(values, strata.area, num_segments=m)
+
     design_psus = strata.stratum_psus[strata.stratum]
     single = design_psus == 1
     rows = strata.recentred(target[strata.area])
     # The PSUs without a record in the area are zeros: add them to the moments by the pairwise update.
     zeros = (design_psus - rows.psus).astype(float)
-    squares = rows.moment_aa + rows.psus * zeros / jnp.maximum(design_psus, 1) * rows.mean_a**2
+    squares = rows.moment_aa + rows.psus * zeros / xp.maximum(design_psus, 1) * rows.mean_a**2
     # What a stratum with one PSU adds is not known under "error"; inside jit nobody can be told.
-    alone = jnp.inf if method.single_psu == "error" else 0.0
-    present = jnp.asarray(rows.psus) > 0
-    terms = jnp.where(single & present, alone, squares * design_psus / jnp.maximum(design_psus - 1, 1))
-    extra = jnp.zeros(len(sums.labels))
+    alone = xp.inf if method.single_psu == "error" else 0.0
+    present = rows.psus > 0
+    terms = xp.where(single & present, alone, squares * design_psus / xp.maximum(design_psus - 1, 1))
+    extra = xp.zeros(m)
     if method.single_psu == "center":
         totals = by_area(rows.psus * rows.mean_a)
-        grand = totals / jnp.maximum(jnp.sum(strata.stratum_psus), 1)
-        terms = jnp.where(single & present, (rows.mean_a - grand[strata.area]) ** 2, terms)
+        grand = totals / xp.maximum(xp.sum(strata.stratum_psus), 1)
+        terms = xp.where(single & present, (rows.mean_a - grand[strata.area]) ** 2, terms)
         # A single-PSU stratum without a record of the area lies at zero, that far from the grand mean.
-        lonely = jnp.sum(jnp.asarray(strata.stratum_psus) == 1)
+        lonely = xp.sum(strata.stratum_psus == 1)
         extra = (lonely - by_area((single & present).astype(float))) * grand**2
     counted = present & ~single if method.single_psu == "remove" else present
-    degrees = by_area(jnp.where(counted, rows.psus - 1.0, 0.0))
-    safe = jnp.where(denominator > 0.0, denominator, 1.0)
+    degrees = by_area(xp.where(counted, rows.psus - 1.0, 0.0))
+    safe = xp.where(denominator > 0.0, denominator, 1.0)
     return (by_area(terms) + extra) / safe**2, degrees
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
-from ..entrance import is_concrete
+from ..entrance import is_concrete, namespace
 from ..errors import InputError, complain
 from ..records import AreaSums, Array
 from .replicates import Replicates, ReplicateWarning, replicate_variance, warn_if_spread_contradicts
@@ -75,6 +74,7 @@ def design_variance(sums: AreaSums, method: Replicates | Taylor, *, estimate: An
         InputError: an area without weight in a replicate, a single PSU, a number of replicates that contradicts the
             method.
     """
+    xp = namespace(sums, estimate, population)
     used = sums.num_records > 0
     doubts: tuple[str, ...] = ()
     if isinstance(method, Taylor):
@@ -84,12 +84,12 @@ def design_variance(sums: AreaSums, method: Replicates | Taylor, *, estimate: An
             estimate=estimate if population is None else None,
             denominator=sums.weight_sum if population is None else population,
         )
-        undefined = jnp.zeros(len(used), dtype=bool)
+        undefined = xp.zeros(len(used), dtype=bool)
     else:
         doubt = None if not is_concrete(sums.replicate_deviations) else warn_if_spread_contradicts(sums, method)
         doubts = () if doubt is None else (doubt,)
         variance, undefined = _by_replicates(sums, method, estimate, population, used)
-        degrees = jnp.minimum(sums.num_replicates - 1.0, sums.num_records - 1.0)
+        degrees = xp.minimum(sums.num_replicates - 1.0, sums.num_records - 1.0)
     return DesignVariance(_without_rounding_noise(sums, variance, estimate, population), degrees, undefined, doubts)
 
 
@@ -102,28 +102,30 @@ def _by_replicates(
 ) -> tuple[Array, Array]:
     assert sums.replicate_weight_sums is not None
     assert sums.replicate_outcome_sums is not None
-    undefined = jnp.zeros(len(used), dtype=bool)
+    xp = namespace(sums, estimate, population)
+    undefined = xp.zeros(len(used), dtype=bool)
     if population is None:
         empty = sums.replicate_weight_sums <= 0.0
-        undefined = used & jnp.any(empty, axis=1)
+        undefined = used & xp.any(empty, axis=1)
         if is_concrete(undefined) and np.any(undefined) and method.empty_area == "error":
             raise complain(
                 "have a replicate whose weights sum to zero or less, so that its estimate does not exist",
                 sums.labels.where(np.asarray(undefined)),
                 "Pool small areas, choose Replicates(..., empty_area='exclude'), or use Taylor().",
             )
-        denominator = jnp.where(empty, 1.0, sums.replicate_weight_sums)
+        denominator = xp.where(empty, 1.0, sums.replicate_weight_sums)
     else:
-        denominator = jnp.where(population > 0.0, population, 1.0)[:, None]
+        denominator = xp.where(population > 0.0, population, 1.0)[:, None]
     variance = replicate_variance(estimate, sums.replicate_outcome_sums / denominator, method)
-    return jnp.where(used, variance, 0.0), undefined
+    return xp.where(used, variance, 0.0), undefined
 
 
 def _without_rounding_noise(sums: AreaSums, variance: Any, estimate: Any, population: Any) -> Array:
     """Variances that are zero but for the rounding of the sums become exactly zero, so that the zero rule sees them."""
-    spread = jnp.where(sums.num_records > 0, sums.outcome_max - sums.outcome_min, 0.0)
-    scale = jnp.maximum(jnp.abs(jnp.where(sums.num_records > 0, estimate, 0.0)), spread)
+    xp = namespace(sums, variance, estimate, population)
+    spread = xp.where(sums.num_records > 0, sums.outcome_max - sums.outcome_min, 0.0)
+    scale = xp.maximum(xp.abs(xp.where(sums.num_records > 0, estimate, 0.0)), spread)
     zero = variance <= (1e-13 * scale) ** 2
     if population is None:
         zero = zero | (spread == 0.0)  # all outcomes equal: so are all replicates of a weighted mean
-    return jnp.where(zero, 0.0, variance)
+    return xp.where(zero, 0.0, variance)
