@@ -12,9 +12,8 @@ from plrv.plrv_problems import problem
 
 from fhjax.errors import InputError
 from fhjax.plrv import faults
-from fhjax.plrv.check import _chunk, check
+from fhjax.plrv.check import check
 from fhjax.plrv.streaming import chunk_rows, stream_kernel
-from fhjax.release.draws import draw_kernel
 
 DRAWS = 20_000
 
@@ -96,7 +95,7 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
     seen = {}
 
     def spy(summarise, arguments, num_draws, width, values):
-        seen.setdefault("arguments", arguments)
+        seen.update(chunk=summarise, arguments=arguments)
         raise KeyboardInterrupt
 
     import fhjax.plrv.check as module
@@ -108,8 +107,9 @@ def test_memory_does_not_grow_with_the_number_of_draws() -> None:
     finally:
         module.stream = original
     rows = chunk_rows(10**9 // 12, 12)
-    chunk = _chunk(draw_kernel, "independent", True)
-    memory = stream_kernel.lower(chunk, seen["arguments"], rows, 10**9 // 12 // rows).compile().memory_analysis()
+    memory = (
+        stream_kernel.lower(seen["chunk"], seen["arguments"], rows, 10**9 // 12 // rows).compile().memory_analysis()
+    )
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes < 2**28
 
 

@@ -1,5 +1,6 @@
 """All guarantees against the dense formulas, and every inequality that is claimed, as a one-sided test."""
 
+import dataclasses
 import functools
 
 import jax
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from oracles import privacy_oracle as oracle
 from privacy_problems import random_problem, records
 
+import fhjax
 from fhjax.errors import InputError
 from fhjax.privacy.coefficients import coefficients, prediction_basis
 from fhjax.privacy.extremes import largest_effects
@@ -318,6 +320,35 @@ def test_bad_sensitivities_and_foreign_posteriors_are_refused():
         guarantees(data, posterior, delta[:5])
     with pytest.raises(InputError, match="float64"):
         guarantees(data, posterior, delta.astype(np.float32))
-    _, foreign = records(psi * 3.0, s2, X)
+
+
+def _one(values, factor, at=2):
+    return np.where(np.arange(len(values)) == at, factor * values, values)
+
+
+@pytest.mark.parametrize("as_fit", [False, True], ids=["posterior", "fit"])
+@pytest.mark.parametrize(
+    "other",
+    {
+        "three times the variances": lambda psi, s2, X: (psi * 3.0, s2, X),
+        "a tenth off": lambda psi, s2, X: (psi * 0.9, s2, X),
+        "one area a millionth off": lambda psi, s2, X: (_one(psi, 1.0 + 1e-6), s2, X),
+        "the model variance a millionth off": lambda psi, s2, X: (psi, s2 * (1.0 + 1e-6), X),
+        "one covariate a hundredth off": lambda psi, s2, X: (psi, s2, _one(X.ravel(), 1.01, 4).reshape(X.shape)),
+    }.items(),
+    ids=lambda item: item[0],
+)  # fmt: skip
+def test_a_posterior_of_other_data_is_refused_however_close(other, as_fit):
+    """Its numbers are its own, its model variance that of these data, as if somebody had mixed up two files."""
+    psi, s2, X, delta = random_problem(1, m=6, scale=0.7)
+    data, posterior = records(psi, s2, X)
+    foreign_data, foreign = records(*other[1](psi, s2, X))
+    if as_fit:
+        foreign = dataclasses.replace(
+            fhjax.given(foreign_data, foreign.model_variance), num_areas=6
+        )  # forgets its data
+    # Where the model variance is what differs, the posterior says so itself and is one of these data: not foreign.
+    claimed = dataclasses.replace(foreign, model_variance=posterior.model_variance)
     with pytest.raises(InputError, match="not computed from these"):
-        guarantees(data, foreign, delta)
+        guarantees(data, claimed, delta)
+    guarantees(data, posterior, delta)

@@ -29,11 +29,10 @@ def assessment_of(
     flags=None,
     excluded=(),
     num_missing=None,
-    covariate=None,
     etas=(-0.5, -0.1, 0.1, 0.5),
     sensitivity=None,
 ) -> Assessment:
-    """An assessment of m areas with an intercept, perhaps a covariate, and a given model variance."""
+    """An assessment of m areas with an intercept and a given model variance."""
     y, psi = np.asarray(y, float), np.asarray(psi, float)
     m = len(y)
     labels = Labels(labels)
@@ -59,14 +58,12 @@ def assessment_of(
         variance_method="Taylor linearisation",
         design=("Read 1 file.", "Weights from column 'weight'."),
     )
-    X = np.ones((m, 1)) if covariate is None else np.column_stack([np.ones(m), covariate])
     # Not area_data, which refuses the single area and the zero variances that a report must survive.
     data = AreaData(
         y=jnp.asarray(y),
         sampling_variance=jnp.asarray(psi),
-        X=jnp.asarray(X),
+        X=jnp.ones((m, 1)),
         labels=labels,
-        columns=("(Intercept)", "x")[: X.shape[1]],
     )
     fit = fhjax.given(data, model_variance)
     status = Status.OK if model_variance > 0 else Status.AT_BOUNDARY
