@@ -7,7 +7,6 @@ that pass are consistent with the guarantee, they do not carry it as a proof.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,7 @@ from fhjax.plrv import fit_tests, mcmc
 from fhjax.plrv.check import directions
 from fhjax.plrv.findings import Finding, verdict
 from fhjax.plrv.losses import Neighbours, OwnPosterior
-from fhjax.records import AreaData, Guarantees, Labels
+from fhjax.records import AreaData, FayHerriotFit, Guarantees, Labels, Posterior
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,7 +52,7 @@ class AuditResult:
 def audit(
     draws: npt.ArrayLike,
     data: AreaData,
-    model_variance: Any,
+    fit: FayHerriotFit | Posterior | float,
     guarantees: Guarantees,
     *,
     release: str | None = None,
@@ -64,7 +63,8 @@ def audit(
     Args:
         draws: (n, m) in the order of ``data``; n = 1 is allowed and says little.
         data: m areas, none with sampling variance 0.
-        model_variance: () that the draws should have been made with, outcome units squared.
+        fit: the fit or the posterior that the draws should have been made from, or its model variance, outcome units
+            squared.
         guarantees: what is claimed of such draws.
         release: ``"independent"`` or ``"correlated"``, how the areas are said to be drawn together; None finds out, and
             refutes only draws that are neither.
@@ -90,7 +90,7 @@ def audit(
         >>> fit = fhjax.fit(data)
         >>> result = fhjax.guarantees(data, fit, [0.02, 0.03, 0.02, 0.05])
         >>> drawn = fhjax.draws(fhjax.posterior(data, fit), key=jax.random.key(1), num_draws=200)
-        >>> audit(drawn, data, fit.model_variance, result).refuted
+        >>> audit(drawn, data, fit, result).refuted
         False
     """
     require_float64()
@@ -108,7 +108,7 @@ def audit(
         raise complain("have a missing or infinite draw", labels.where(bad), "Correct the file of draws.")
     if release is not None and release not in STRUCTURES:
         raise InputError(f"release is {release!r}; it is one of {', '.join(STRUCTURES)}.")
-    posterior = Neighbours(data, model_variance).here()
+    posterior = Neighbours(data, getattr(fit, "model_variance", fit)).here()
     sd = np.sqrt(np.asarray(posterior.variance))
     z = (theta - np.asarray(posterior.mean)) / sd
     n, m = z.shape

@@ -225,7 +225,7 @@ def coefficients(
     Args:
         sampling_variance: (m,) psi >= 0, outcome units squared.
         model_variance: sigma_v^2 >= 0, outcome units squared. At 0 every coefficient stays finite.
-        X: (m, p) covariates, public; a vector (m,) is one column.
+        X: (m, p) covariates, public, with their column of ones where there is one; a vector (m,) is one column.
         beta_prior_precision: (p, p) precision of a proper Gaussian prior on the regression coefficients, or None for
             the flat prior.
         labels: names of the areas, for messages.

@@ -54,7 +54,7 @@ def per_area_rho(
     Args:
         sampling_variance: (m,) psi, outcome units squared.
         model_variance: sigma_v^2, outcome units squared.
-        X: (m, p) covariates.
+        X: (m, p) covariates, with their column of ones where there is one.
         sensitivity: (m,) Delta, outcome units.
         beta_prior_precision: (p, p) or None for the flat prior.
 

@@ -11,8 +11,9 @@ import pytest
 from oracles import privacy_oracle as oracle
 from privacy_problems import random_problem
 
-from fhjax.errors import InputError
+from fhjax.errors import InputError, Status
 from fhjax.privacy.coefficients import coefficients
+from fhjax.privacy.rho import per_area_rho
 from fhjax.records import Labels
 
 
@@ -159,3 +160,16 @@ def test_a_proper_prior_makes_the_coefficients_posterior_covariance_over_psi():
     joint = np.block([[np.diag(1 / psi + 1 / 0.7), -X / 0.7], [-X.T / 0.7, X.T @ X / 0.7 + P]])
     covariance = np.linalg.inv(joint)[:12, :12]
     np.testing.assert_allclose(dense, covariance / psi[None, :], rtol=1e-10, atol=1e-13)
+
+
+def test_collinear_covariates_are_refused_and_have_a_status_inside_jit():
+    x = np.random.default_rng(2).normal(size=20)
+    X = np.column_stack([np.ones(20), x, 1e3 * x - 7.0])
+    with pytest.raises(InputError, match="collinear"):
+        coefficients(np.ones(20), 1.0, X)
+    inside = jax.jit(lambda X: coefficients(np.ones(20), 1.0, X))(X)
+    assert int(inside.status) == Status.SINGULAR
+    assert np.isfinite(np.asarray(inside.own())).all()
+    assert np.isinf(jax.jit(lambda X: per_area_rho(np.ones(20), 1.0, X, 0.1))(X)).all()
+    nearly = X + np.column_stack([np.zeros((20, 2)), 1e-6 * np.random.default_rng(3).normal(size=20)])
+    assert int(coefficients(np.ones(20), 1.0, nearly).status) == Status.OK

@@ -352,3 +352,18 @@ def test_a_posterior_of_other_data_is_refused_however_close(other, as_fit):
     with pytest.raises(InputError, match="not computed from these"):
         guarantees(data, claimed, delta)
     guarantees(data, posterior, delta)
+
+
+@pytest.mark.parametrize("search_work", [0.0, 4e9])
+def test_the_search_goes_on_past_the_longest_candidates(search_work):
+    """Two groups that share no coefficient: for the second, whoever moves it most comes after all of the first."""
+    m, first = 3_000, 2_500
+    second = np.arange(m) >= first
+    X = np.column_stack([~second, second]).astype(float)
+    delta = np.where(second, 1e-3, 1.0)
+    delta[first] = 5e-3  # moves its whole group more than they move themselves
+    C = coefficients(np.full(m, 4.0), 0.001, X)
+    found = largest_effects(C, delta, search_work=search_work)
+    inner = 4.0 / 4.001 * 1.0 / (m - first)  # B_i x_i' A x_k / V_k within the group
+    np.testing.assert_allclose(np.asarray(found.effect)[first + 1 :], inner * 5e-3, rtol=1e-10)
+    assert (np.asarray(found.attained_by)[first + 1 :] == first).all()
