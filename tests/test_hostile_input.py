@@ -282,7 +282,7 @@ def test_messages_name_options_on_the_command_line() -> None:
         "choose --single-psu center, 'certainty'"
     )
     assert for_command_line("""a filter (where="a <> 'b'").""") == """a filter (--where "a <> 'b'")."""
-    assert for_command_line('Use method="reml".') == "Use --fit reml."
+    assert for_command_line('Use method="reml".') == "Use --method reml."
 
 
 def test_commas_inside_an_expression_do_not_split_it() -> None:

@@ -199,8 +199,7 @@ def add_covariate_options(parser: argparse.ArgumentParser) -> None:
 
 def add_fit_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--fit",
-        dest="method",
+        "--method",
         choices=("reml", "ml", "moment", "pr"),
         default="reml",
         help="how the model variance is estimated (default: reml)",

@@ -239,7 +239,7 @@ def _command(args: argparse.Namespace) -> str:
         if getattr(args, name) != default:
             words += ["--" + name.replace("_", "-"), getattr(args, name)]
     if args.method != "reml":
-        words += ["--fit", args.method]
+        words += ["--method", args.method]
     return shlex.join([*words, "--out", str(Path(args.out) / "trimmed-report")])
 
 

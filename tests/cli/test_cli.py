@@ -28,7 +28,7 @@ def test_doctor_says_float64(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_verb_and_unknown_options_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in ([], ["report"], ["report", "x.csv", "--area", "a", "--out", "o", "--fit", "bayes"]):
+    for argv in ([], ["report"], ["report", "x.csv", "--area", "a", "--out", "o", "--method", "bayes"]):
         with pytest.raises(SystemExit) as stop:
             main(argv)
         assert stop.value.code == 2

@@ -55,6 +55,7 @@ def test_all_guarantees_match_the_dense_formulas(seed):
     assert joint <= float(result.joint_independent.rho) * (1 + 1e-10)
     assert (np.asarray(result.own_area_rho) <= delta**2 / (2 * variance) * (1 + 1e-10)).all()
     assert (np.asarray(result.own_coefficient) <= 1 + 1e-12).all()
+    assert int(result.num_moved_by_others) == (reach.max(axis=1) > delta * (1 + 1e-9)).sum()
     if result.conservative_rho is not None:
         assert (np.asarray(result.conservative_rho) >= np.asarray(result.per_area_rho)).all()
     else:

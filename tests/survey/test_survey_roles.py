@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fhjax.errors import InputError
-from fhjax.survey.roles import find_column, near_names, parse_role, replicate_columns
+from fhjax.survey.roles import find_column, left_out, near_names, parse_role, replicate_columns
 
 PWGTP = ["SERIALNO", "PWGTP", *(f"pwgtp{i}" for i in range(1, 81)), "fpwgtp1", "pwgtp1_flag"]
 
@@ -128,3 +128,9 @@ def test_expressions_take_the_spelling_of_the_data() -> None:
 def test_expressions_that_cannot_be_meant(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_role(text, ["POVPIP"], "outcome")
+
+
+def test_the_weight_is_never_one_of_its_own_left_out_replicates() -> None:
+    columns = ["area", "w0", "w1", "w2", "w3", "y"]
+    assert left_out(["w1", "w2"], columns, "w0") == ("w3",)
+    assert left_out(["w1", "w2", "w3"], columns, "w0") == ()
