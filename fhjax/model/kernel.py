@@ -11,7 +11,7 @@ import numpy as np
 from fhjax.errors import Status
 from fhjax.model.basis import COLLINEAR, orthonormal_basis
 from fhjax.model.likelihood import UNROLLED, Problem, inverse, sum_log_variance, weighted_sums
-from fhjax.model.reductions import joint_sums, sums_and_largest, to_rows
+from fhjax.model.reductions import in_blocks, joint_sums, sums_and_largest, to_rows
 from fhjax.model.solve import prasad_rao, solve, upper_bound, with_derivative
 from fhjax.records import FayHerriotFit
 
@@ -90,7 +90,7 @@ def prepare(y: Array, psi: Array, X: Array | None, mask: Array | None) -> tuple[
         total, squares = joint_sums([distance, distance * distance])
         offset = (data[0] / root + total / count)[None]
         rss = squares - total * total / count + 1e-12 * squares
-    elif y.shape[0] <= LONG or X.shape[1] > UNROLLED:
+    elif y.shape[0] <= LONG:
         flat, R, share = orthonormal_basis(X.T)
         offset = jax.lax.stop_gradient(flat) @ (data / root)
         residual = data / root - offset @ jax.lax.stop_gradient(flat)
@@ -109,10 +109,8 @@ def long_basis(Xt: Array, y: Array) -> tuple[Array, Array, Array, Array, Array]:
     Returns Q in rows, R, the shares, and the least squares coefficients and residual sum of squares of y.
     """
     p = Xt.shape[0]
-    pairs = [(i, j) for i in range(p) for j in range(i + 1)]
-    square = np.array([[pairs.index((max(i, j), min(i, j))) for j in range(p)] for i in range(p)])
-    rows = jax.lax.stop_gradient(to_rows(Xt))
-    size = jnp.sqrt(jnp.diagonal(G := joint_sums([rows[i] * rows[j] for i, j in pairs])[square]))
+    G, _, _ = _products(jax.lax.stop_gradient(to_rows(Xt)), jnp.zeros_like(y))
+    size = jnp.sqrt(jnp.diagonal(G))
     safe = jnp.where(size > 0, size, 1.0)
     least = jnp.linalg.eigvalsh(G / (safe[:, None] * safe))[0]
     benign = jnp.all(size > 0) & jnp.all(jnp.isfinite(size)) & (least > BENIGN)
@@ -121,11 +119,20 @@ def long_basis(Xt: Array, y: Array) -> tuple[Array, Array, Array, Array, Array]:
     )
     Q = to_rows(flat)
     # Its Gram matrix need not be the identity, so least squares takes a solve.
-    rows = jax.lax.stop_gradient(Q)
-    sums = joint_sums([rows[i] * rows[j] for i, j in pairs] + [rows[i] * y for i in range(p)] + [y * y])
-    offset = inverse(sums[square])[0] @ sums[len(pairs) : -1]
+    G, along, square = _products(jax.lax.stop_gradient(Q), y)
     # Of y itself, which is not less than of the residuals: it only bounds the search.
-    return Q, R, share, offset, sums[-1]
+    return Q, R, share, inverse(G)[0] @ along, square
+
+
+def _products(rows: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Q Q' (p, p), Q y (p,) and y y of Q in rows, in one pass: term by term for few columns, by products for many."""
+    p = rows.shape[0]
+    if p > UNROLLED:
+        return in_blocks(lambda q, v: (q @ q.T, q @ v, v @ v), rows, y)
+    pairs = [(i, j) for i in range(p) for j in range(i + 1)]
+    place = np.array([[pairs.index((max(i, j), min(i, j))) for j in range(p)] for i in range(p)])
+    sums = joint_sums([rows[i] * rows[j] for i, j in pairs] + [rows[i] * y for i in range(p)] + [y * y])
+    return sums[place], sums[len(pairs) : -1], sums[-1]
 
 
 def least_information(s: Array, problem: Problem) -> Array:

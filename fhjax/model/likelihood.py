@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.model.reductions import joint_sums, joint_sums_and_log, sum_log, to_rows
+from fhjax.model.reductions import in_blocks, joint_sums, joint_sums_and_log, sum_log, to_rows
 
 Array = jax.Array
 
@@ -167,14 +167,21 @@ def _gathered(names: list[tuple], sums: Array, p: int, powers: tuple[int, ...]) 
 
 def _by_products(s: Array, problem: Problem, centre: Array, powers: tuple[int, ...]) -> list[Powers]:
     assert not isinstance(problem.Q, tuple)
-    weights = _weights(s, problem)
-    flat, y = problem.Q.reshape(problem.num_columns, -1), centred(problem, centre).reshape(-1)
-    result = []
-    for k in powers:
-        w = weights[k].reshape(-1)
-        weighted = flat * w
-        result.append(Powers(jnp.sum(w), weighted @ flat.T, weighted @ y, jnp.sum(w * y * y)))
-    return result
+    root = jnp.sqrt(problem.scale)
+
+    def sums(q: Array, psi: Array, y: Array) -> list[Powers]:
+        block = problem._replace(psi=psi)
+        weights = _weights(s, block)
+        y = (y - (root * centre) @ q) * (1.0 / root)
+        weighted = jnp.concatenate([weights[k] * q for k in powers])
+        G, b = weighted @ q.T, weighted @ y
+        p = q.shape[0]
+        return [
+            Powers(jnp.sum(weights[k]), G[i * p : (i + 1) * p], b[i * p : (i + 1) * p], jnp.sum(weights[k] * y * y))
+            for i, k in enumerate(powers)
+        ]
+
+    return in_blocks(sums, problem.Q, problem.psi, problem.y)
 
 
 def inverse(G: Array) -> tuple[Array, Array]:

@@ -190,8 +190,11 @@ class Coefficients:
         V, Z = self.total_variance, self.basis
         squared = jnp.sum(Z * Z, axis=1)
         u = self._noise_weight(squared)
-        M = (Z * u[:, None]).T @ Z
-        everyone = jnp.sum((Z @ M) * Z, axis=1)
+        if Z.shape[1] == 1:
+            everyone = jnp.sum(u * squared) * squared
+        else:
+            M = (Z * u[:, None]).T @ Z
+            everyone = jnp.sum((Z @ M) * Z, axis=1)
         others = jnp.maximum(everyone - u * squared * squared, 0.0) / (V * V)
         return divide(self.own(), self.sampling_variance), others
 

@@ -33,9 +33,17 @@ class LargestEffects:
     num_settled_by_search: Array  # ()
 
 
+def place_of_largest(values: Array) -> Array:
+    """``argmax`` of (m,) values without NaN, by two reductions: XLA's own walks through them one by one on a CPU."""
+    m = values.shape[0]
+    # Computed once: two computations of the same number may differ in the last digit, and then none equals the largest.
+    values = jax.lax.optimization_barrier(jax.lax.stop_gradient(values))
+    return jnp.minimum(jnp.min(jnp.where(values == jnp.max(values), jnp.arange(m), m)), m - 1)
+
+
 def two_largest(values: Array) -> tuple[Array, Array, Array]:
     """The largest of (m,) values, its index, and the largest of the rest (0 when there is none), in two passes."""
-    first = jnp.argmax(values)
+    first = place_of_largest(values)
     return jnp.max(values), first, jnp.max(without(values, first, 0.0))
 
 
@@ -135,32 +143,32 @@ def effects_kernel(
     m, p = coefficients.basis.shape
     every = jnp.arange(m)
     own = coefficients.own() * sensitivity
+    if p == 1:
+        reach = jnp.abs(coefficients.basis[:, 0]) * sensitivity / coefficients.total_variance
+        largest, first, second = two_largest(reach)
+        runner_up = place_of_largest(without(jax.lax.stop_gradient(reach), first, -1.0))
+        by = jnp.where(every == first, runner_up, first)
+        partner = jnp.where(every == first, second, largest)
+        others = coefficients.shrinkage * jnp.abs(coefficients.basis[:, 0]) * partner
+        return _effects(own, others, by, own >= others * (1.0 + _ROUNDING), mask, True)
     fixed_own, fixed_C, fixed_delta = jax.lax.stop_gradient((own, coefficients, sensitivity))
     W = other_factor(fixed_C, fixed_delta)
     bound = norm_bound(fixed_C, W)
     settled = fixed_own >= bound * (1.0 + _ROUNDING)
-    if p == 1:
-        reach = jnp.abs(coefficients.basis[:, 0]) * sensitivity / coefficients.total_variance
-        largest, first, second = two_largest(reach)
-        runner_up = jnp.argmax(without(jax.lax.stop_gradient(reach), first, -1.0))
-        by = jnp.where(every == first, runner_up, first)
-        partner = jnp.where(every == first, second, largest)
-        others = coefficients.shrinkage * jnp.abs(coefficients.basis[:, 0]) * partner
+    if exact_off_diagonal:
+        by = search(every, fixed_C.basis, W, jnp.zeros(m))[1]
     else:
-        if exact_off_diagonal:
-            by = search(every, fixed_C.basis, W, jnp.zeros(m))[1]
-        else:
-            by = jax.lax.cond(
-                jnp.all(settled),
-                lambda: jnp.full(m, -1),
-                lambda: _search_some(~settled, fixed_C.basis, W),
-            )
-        k = jnp.maximum(by, 0)
-        others = jnp.where(by >= 0, jnp.abs(coefficients.pairs(every, k)) * sensitivity[k], 0.0)
-        if not exact_off_diagonal:
-            # A settled area is its own maximum whatever its bound says.
-            others = jnp.where(settled, jnp.minimum(bound, own), others)
-    return _effects(own, others, by, settled, mask, exact_off_diagonal or p == 1)
+        by = jax.lax.cond(
+            jnp.all(settled),
+            lambda: jnp.full(m, -1),
+            lambda: _search_some(~settled, fixed_C.basis, W),
+        )
+    k = jnp.maximum(by, 0)
+    others = jnp.where(by >= 0, jnp.abs(coefficients.pairs(every, k)) * sensitivity[k], 0.0)
+    if not exact_off_diagonal:
+        # A settled area is its own maximum whatever its bound says.
+        others = jnp.where(settled, jnp.minimum(bound, own), others)
+    return _effects(own, others, by, settled, mask, exact_off_diagonal)
 
 
 def _effects(own: Array, others: Array, by: Array, settled: Array, mask: Array | None, exact: bool) -> LargestEffects:

@@ -16,7 +16,14 @@ from fhjax.entrance import require_float64
 from fhjax.errors import Status
 from fhjax.privacy.assumptions import GAUSSIAN_PRIOR, neighbours_sentence, release_assumptions
 from fhjax.privacy.coefficients import divide
-from fhjax.privacy.extremes import FULL_SEARCH_WORK, LargestEffects, effects_kernel, largest_effects, search_everything
+from fhjax.privacy.extremes import (
+    FULL_SEARCH_WORK,
+    LargestEffects,
+    effects_kernel,
+    largest_effects,
+    place_of_largest,
+    search_everything,
+)
 from fhjax.privacy.problem import Problem, check, given_to, prepare, state
 from fhjax.privacy.rho import area_terms, independent_terms, own_area_terms
 from fhjax.records import AreaData, Array, FayHerriotFit, Guarantees, Posterior, ReleaseGuarantee
@@ -127,7 +134,7 @@ def _numbers(problem: Problem, effects: LargestEffects) -> dict[str, Any]:
         "num_settled_by_certificate": effects.num_settled_by_certificate,
         "num_settled_by_search": effects.num_settled_by_search,
         "sensitivity": delta,
-        "joints": (jnp.max(terms), jnp.argmax(terms), jnp.max(own), jnp.argmax(own), jnp.sum(area)),
+        "joints": (jnp.max(terms), place_of_largest(terms), jnp.max(own), place_of_largest(own), jnp.sum(area)),
     }
 
 
