@@ -312,15 +312,22 @@ def _supported(guarantees: Guarantees, low: Floats, high: Floats) -> tuple[dict,
     """What rho the variances of the draws support: rho goes with 1 / variance."""
     rho = np.asarray(guarantees.per_area_rho)
     claimed = {"largest area": float(rho.max())}
-    compatible = {"largest area": (float(np.max(rho / high)), float(np.max(rho / np.maximum(low, 1e-300))))}
+    compatible = {"largest area": _bounds(rho, low, high)}
     for structure in STRUCTURES:
         release = getattr(guarantees, f"joint_{structure}")
         terms = np.asarray(
             guarantees.joint_independent_terms if structure == "independent" else guarantees.own_area_rho
         )
         claimed[f"joint {structure}"] = float(release.rho)
-        compatible[f"joint {structure}"] = (float(np.max(terms / high)), float(np.max(terms / np.maximum(low, 1e-300))))
+        compatible[f"joint {structure}"] = _bounds(terms, low, high)
     return claimed, compatible
+
+
+def _bounds(rho: Floats, low: Floats, high: Floats) -> tuple[float, float]:
+    """The largest rho at the upper and at the lower limits of the variances; infinite for draws without any noise."""
+    smallest = np.finfo(float).tiny
+    at_most, at_least = np.maximum(high, smallest), np.maximum(low, 1e-300)
+    return float(np.max(np.where(high > 0.0, rho / at_most, np.inf))), float(np.max(rho / at_least))
 
 
 def smallest_visible_error(count: float, level: float, power: float = 0.9) -> float:

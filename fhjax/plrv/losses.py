@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.entrance import is_concrete
+from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError, complain
 from fhjax.records import AreaData, Array, Labels, record
 
@@ -239,6 +239,7 @@ def privacy_losses(
         >>> privacy_losses(data, 4.0, key=jax.random.key(1), area=1, change=0.2, num_draws=3).shape
         (3,)
     """
+    require_float64()
     if release not in ("correlated", "independent"):
         raise InputError(f"release is {release!r}; it is one of correlated, independent.")
     pair = Neighbours(data, model_variance)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fhjax.entrance import in_order, is_concrete, refuse_single
+from fhjax.entrance import in_order, is_concrete, refuse_single, require_float64
 from fhjax.errors import InputError, Status
 from fhjax.model.digest import refuse_foreign
 from fhjax.privacy.coefficients import Coefficients, operator
@@ -48,6 +48,7 @@ def prepare(
     Raises:
         InputError: as :func:`fhjax.guarantees`; inside ``jit``, ``vmap`` and ``grad`` only for shapes.
     """
+    require_float64()
     if is_sharded(data.sampling_variance):
         C, delta, X = coefficients_of_shards(data, posterior.model_variance, sensitivity, beta_prior_precision)
         worst, where = _disagreement(C, X, _claims(posterior, data))
