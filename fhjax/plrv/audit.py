@@ -18,7 +18,7 @@ from fhjax.plrv import fit_tests, mcmc
 from fhjax.plrv.check import directions
 from fhjax.plrv.findings import Finding, verdict
 from fhjax.plrv.losses import Neighbours, OwnPosterior
-from fhjax.records import AreaData, FayHerriotFit, Guarantees, Labels, Posterior
+from fhjax.records import AreaData, Array, FayHerriotFit, Guarantees, Labels, Posterior
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class AuditResult:
 def audit(
     draws: npt.ArrayLike,
     data: AreaData,
-    fit: FayHerriotFit | Posterior | float,
+    fit: FayHerriotFit | Posterior | Array | float,
     guarantees: Guarantees,
     *,
     release: str | None = None,
