@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 
-from fhjax.caps.direct import trimmed_estimates
 from fhjax.caps.evaluate import Evaluation, Problem, Settings, sums_at
 from fhjax.caps.tables import TrimmedSums
+from fhjax.caps.trimmed_estimates import trimmed_estimates
 from fhjax.errors import NumericalError
 from fhjax.model.fit import area_data, fit, given
 from fhjax.privacy.guarantee import guarantees

@@ -12,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates
 from fhjax.caps.tables import WEIGHT, Tables, TrimmedSums, lift_for_total, positions, trimmed_sums, untrimmed_sums
+from fhjax.caps.trimmed_estimates import TrimmedEstimates, VarianceRule, trimmed_estimates
 from fhjax.model.fit import fit_kernel
 from fhjax.model.posterior import posterior_kernel
 from fhjax.privacy.coefficients import Coefficients, divide, prediction_basis

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from fhjax.caps.certificate import recomputed_rho, report_rho
 from fhjax.caps.closed_forms import JOINTS, MODES, admissible_shares
-from fhjax.caps.direct import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
 from fhjax.caps.evaluate import OBJECTIVES, Evaluation, Problem, Settings, log_bounds, sums_at
 from fhjax.caps.one_number import search_on_line
 from fhjax.caps.rules import REDISTRIBUTIONS
@@ -32,6 +31,7 @@ from fhjax.caps.search import (
     starts_from_all,
 )
 from fhjax.caps.tables import Tables, TrimmedSums, build_tables, sizes_of, thresholds_for_shares, untrimmed_sums
+from fhjax.caps.trimmed_estimates import TrimmedEstimates, VarianceRule, trimmed_estimates, variance_rule
 from fhjax.entrance import require_float64
 from fhjax.errors import InputError, Status, complain
 from fhjax.model.fit import fit, given

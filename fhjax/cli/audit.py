@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
@@ -42,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.cli.draws_file import order_of_rows, read_draws
     from fhjax.plrv.audit import audit
     from fhjax.records import Labels
+    from fhjax.report.check_files import audit_values
     from fhjax.report.numbers import json_safe
 
     with Staging(arguments.inputs_of(args)) as staging:
@@ -61,38 +61,6 @@ def run(args: argparse.Namespace) -> int:
     print(found.said)
     print(audit_text(result))
     return 1 if result.refuted else 0
-
-
-def audit_values(result) -> dict[str, Any]:
-    """An audit as plain values."""
-    return {
-        "refuted": result.refuted,
-        "reasons": [finding.name for finding in result.reasons],
-        "level": result.level,
-        "draws": result.num_draws,
-        "autocorrelated": result.autocorrelated,
-        "structure": result.structure,
-        "structure_p_values": result.structure_p_values,
-        "findings": [vars(finding) for finding in result.findings],
-        "rho_claimed": result.rho_claimed,
-        "rho_of_all_draws": {name: result.num_draws * rho for name, rho in result.rho_claimed.items()},
-        "rho_compatible": result.rho_compatible,
-        "unseen": list(result.unseen),
-        "areas": [
-            {
-                "area": label,
-                "effective_draws": size,
-                "mean_shift_sd": shift,
-                "variance_ratio": ratio,
-                "variance_ratio_low": low,
-                "variance_ratio_high": high,
-            }
-            for label, size, shift, ratio, low, high in zip(
-                result.labels, result.effective_draws, result.mean_shift, result.variance_ratio,
-                result.variance_low, result.variance_high, strict=True,
-            )
-        ],
-    }  # fmt: skip
 
 
 def audit_text(result) -> str:

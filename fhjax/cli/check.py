@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
             )
         if folder is not None:
             with steps.step("check.json and figures"):
+                from fhjax.report.check_files import check_values
                 from fhjax.report.numbers import json_safe
                 from fhjax.report.plrv_figures import write_check_figures
 
@@ -92,55 +93,10 @@ def _claimed(own: Guarantees, data: AreaData, path: str) -> Guarantees:
     return dataclasses.replace(own, per_area_rho=jnp.asarray([rho[label] for label in labels]))
 
 
-def check_values(result) -> dict[str, Any]:
-    """A check as plain values."""
-    import numpy as np
-
-    from fhjax.plrv import tail, theory
-    from fhjax.plrv.check import ORDERS
-    from fhjax.plrv.fit_tests import variance_test_power
-
-    values: dict[str, Any] = {
-        "refuted": result.refuted,
-        "reasons": [finding.name for finding in result.reasons],
-        "level": result.level,
-        "draws_per_area_and_direction": result.num_draws,
-        "first_run_refuted_by": [finding.name for finding in result.first_reasons],
-        "power_one_area_sd_1_percent_off": float(variance_test_power(0.99**2, result.num_draws)),
-        "findings": [vars(finding) for finding in result.findings],
-        "releases": {},
-    }
-    for each in result.passes:
-        if each.joint is None or not each.name.endswith("D to D'"):
-            continue
-        rho = result.joint_rho[each.release]
-        estimate, feasible = tail.renyi_estimate(each.summary.joint_loss, rho, ORDERS)
-        n = int(each.summary.joint.count)
-        standard = float(each.summary.joint.total[0]) / n
-        values["releases"][each.release] = {
-            "rho_claimed": rho,
-            "mean_loss": rho + standard * np.sqrt(2.0 * rho),
-            "variance_loss": 2.0 * rho * float(each.summary.joint.square_total[0]) / n,
-            "renyi": [
-                {"order": a, "estimate": v, "claimed": c, "feasible": bool(f)}
-                for a, v, c, f in zip(ORDERS, estimate.value, theory.renyi_of(rho, ORDERS), feasible, strict=True)
-            ],
-        }
-    for name, estimate in result.tail.items():
-        rho = float(result.areas_rho[result.worst_area]) if name == "area" else result.joint_rho[name]
-        curve = [
-            {"epsilon": e, "estimate": v, "low": low, "high": high, "claimed": c}
-            for e, v, low, high, c in zip(
-                result.epsilons[name], estimate.value, estimate.low, estimate.high,
-                theory.delta_of(rho, result.epsilons[name]), strict=True,
-            )
-        ]  # fmt: skip
-        values["releases"].setdefault(name, {"rho_claimed": rho})["delta"] = curve
-    return values
-
-
 def check_text(result) -> str:
     """What a reader of the terminal needs."""
+    from fhjax.report.check_files import check_values
+
     lines = []
     for finding in result.findings:
         mark = "REFUTED" if finding in result.reasons else "ok"

@@ -11,9 +11,7 @@ from fhjax.cli.progress import Steps
 from fhjax.files import Staging
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from fhjax.records import DirectEstimates
+    pass
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -37,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the direct estimates, and beside them the areas that could not be used."""
     import pandas as pd
 
+    from fhjax.report.step_files import direct_table
+
     steps = Steps(2, quiet=args.quiet)
     place = Path(args.out)
     left_out = place.with_suffix(".excluded.csv")
@@ -54,30 +54,3 @@ def run(args: argparse.Namespace) -> int:
     if direct.excluded:
         print(f"{len(direct.excluded):,} areas without an estimate, with the reason: {left_out}")
     return 0
-
-
-def direct_table(direct: DirectEstimates) -> pd.DataFrame:
-    """Direct estimates as a table, under the column names that ``fhjax fit`` reads."""
-    import pandas as pd
-
-    columns = {
-        "area": list(direct.labels),
-        "n": direct.num_records,
-        "sum_w": direct.weight_sum,
-        "w_max": direct.max_unit_weight,
-        "deff": direct.design_effect,
-        "n_eff": direct.kish_n_eff,
-        "degrees_of_freedom": direct.degrees_of_freedom,
-        "y": direct.y,
-        "sampling_variance": direct.sampling_variance,
-        "sensitivity": direct.sensitivity,
-        "privacy_unit": [direct.privacy_unit] * len(direct.labels),
-        "outcome": [direct.outcome] * len(direct.labels) if direct.outcome else None,
-        "outcome_lower": None if direct.outcome_bounds is None else [direct.outcome_bounds[0]] * len(direct.labels),
-        "outcome_upper": None if direct.outcome_bounds is None else [direct.outcome_bounds[1]] * len(direct.labels),
-        "source": [";".join(direct.sources)] * len(direct.labels) if direct.sources else None,
-        "cautions": ["\n".join(direct.cautions)] * len(direct.labels) if direct.cautions else None,
-    }
-    table = pd.DataFrame({name: values for name, values in columns.items() if values is not None})
-    table["flags"] = [";".join(flag for flag, mask in direct.flags.items() if mask[i]) for i in range(len(table))]
-    return table

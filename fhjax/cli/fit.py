@@ -10,9 +10,7 @@ from fhjax.cli import arguments, options
 from fhjax.files import Staging
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from fhjax.records import AreaData, FayHerriotFit, Posterior
+    pass
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -37,8 +35,10 @@ def run(args: argparse.Namespace) -> int:
     """Fit the model and write what was asked for."""
     from fhjax.assessment import model_data
     from fhjax.errors import Status
+    from fhjax.model.digest import data_digest
     from fhjax.model.fit import fit
     from fhjax.model.posterior import posterior
+    from fhjax.report.step_files import estimates_table, fit_values
 
     with Staging(arguments.inputs_of(args)) as staging:
         out = staging.file(args.out)
@@ -47,57 +47,9 @@ def run(args: argparse.Namespace) -> int:
         X, columns, _ = options.covariates_from(args, direct)
         data = model_data(direct, X=X, columns=columns)
         fitted = fit(data, method=args.method)
-        out.write_text(json.dumps(fit_values(fitted), indent=2) + "\n", encoding="utf-8")
+        out.write_text(json.dumps(fit_values(fitted, data_digest(data)), indent=2) + "\n", encoding="utf-8")
         if estimates is not None:
             estimates_table(data, posterior(data, fitted)).to_csv(estimates, index=False)
     print(f"{data.num_areas:,} areas, method {fitted.method}: model variance {float(fitted.model_variance):.8g}")
     print(Status(int(fitted.status)).sentence)
     return 0
-
-
-def fit_values(fitted: FayHerriotFit) -> dict[str, object]:
-    """A fit as plain values: what `fhjax guarantee` needs, and what a reader wants to see."""
-    import numpy as np
-
-    from fhjax.model.digest import data_digest
-
-    return {
-        "method": fitted.method,
-        "num_areas": fitted.num_areas,
-        "model_variance": float(fitted.model_variance),
-        "model_variance_se": _finite(fitted.model_variance_se),
-        "columns": list(fitted.columns),
-        "beta": np.asarray(fitted.beta).tolist(),
-        "beta_se": np.asarray(fitted.beta_se).tolist(),
-        "log_likelihood": _finite(fitted.log_likelihood),
-        "restricted_log_likelihood": _finite(fitted.restricted_log_likelihood),
-        "aic": _finite(fitted.aic),
-        "bic": _finite(fitted.bic),
-        "status": int(fitted.status),
-        "data_digest": {} if fitted.fitted_to is None else data_digest(fitted.fitted_to),
-    }
-
-
-def estimates_table(data: AreaData, posterior: Posterior) -> pd.DataFrame:
-    """Small-area estimates, one row an area."""
-    import numpy as np
-    import pandas as pd
-
-    return pd.DataFrame(
-        {
-            "area": list(data.labels or range(data.num_areas)),
-            "y": np.asarray(data.y),
-            "sampling_variance": np.asarray(data.sampling_variance),
-            "shrinkage": np.asarray(posterior.shrinkage),
-            "posterior_mean": np.asarray(posterior.mean),
-            "posterior_variance": np.asarray(posterior.variance),
-            "mse": np.asarray(posterior.mse),
-        }
-    )
-
-
-def _finite(value) -> float | None:
-    import numpy as np
-
-    number = float(value)
-    return number if np.isfinite(number) else None

@@ -12,9 +12,7 @@ from fhjax.errors import InputError
 from fhjax.files import Staging
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from fhjax.records import AreaData, Guarantees, ReleaseGuarantee
+    from fhjax.records import AreaData
 
 
 def add_parser(verbs: argparse._SubParsersAction) -> None:
@@ -40,6 +38,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.model.fit import given
     from fhjax.model.posterior import posterior
     from fhjax.privacy.conversion import epsilon_simple
+    from fhjax.report.step_files import guarantees_table, release_values
 
     with Staging(arguments.inputs_of(args)) as staging:
         out = staging.file(args.out)
@@ -78,43 +77,6 @@ def _up(value) -> str:
     from fhjax.report.numbers import format_up
 
     return "infinite" if np.isinf(value) else format_up(float(value), 6)
-
-
-def guarantees_table(data: AreaData, result: Guarantees, delta: float) -> pd.DataFrame:
-    """Guarantees as a table, one row an area."""
-    import numpy as np
-    import pandas as pd
-
-    from fhjax.privacy.conversion import epsilon_simple
-
-    return pd.DataFrame(
-        {
-            "area": list(data.labels or range(data.num_areas)),
-            "sensitivity": np.asarray(result.sensitivity),
-            "c_own": np.asarray(result.own_coefficient),
-            "rho": np.asarray(result.per_area_rho),
-            "rho_own_area": np.asarray(result.own_area_rho),
-            "epsilon": np.asarray(epsilon_simple(result.per_area_rho, delta)),
-            "delta": delta,
-            "joint_term_independent": np.asarray(result.joint_independent_terms),
-            "other_areas_share": np.asarray(result.other_areas_share),
-        }
-    )
-
-
-def release_values(release: ReleaseGuarantee, delta: float) -> dict[str, object]:
-    """One release's cost as plain values; an infinite number is written as text, JSON has no sign for it."""
-    import numpy as np
-
-    from fhjax.privacy.conversion import epsilon_simple
-
-    numbers = {"rho": float(release.rho), "epsilon": float(epsilon_simple(release.rho, delta))}
-    return {
-        "release": release.release,
-        **{name: value if np.isfinite(value) else "Infinity" for name, value in numbers.items()},
-        "neighbours": release.neighbours,
-        "assumptions": list(release.assumptions),
-    }
 
 
 def model_variance_of(path: str, data: AreaData) -> float:

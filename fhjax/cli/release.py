@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fhjax.cli import arguments, options
 from fhjax.cli.claim import add_claim_options, claim_from
@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from fhjax.release.ledger import charge, read_ledger
     from fhjax.release.publish import publish
     from fhjax.report.numbers import format_up
+    from fhjax.report.step_files import guarantee_values
 
     refuse_same(arguments.inputs_of(args), [path for path in (args.out, args.guarantee, args.ledger) if path])
     for path in (args.out, args.guarantee):
@@ -124,29 +125,3 @@ def run(args: argparse.Namespace) -> int:
         )
     print("Publish the draws file. The guarantee file is internal: its numbers come from confidential data.")
     return 0
-
-
-def guarantee_values(made, delta: float) -> dict[str, Any]:
-    """The guarantee of a release as plain values; neither noise nor posterior mean is among them."""
-    from fhjax.privacy.conversion import epsilon
-
-    rho = float(made.guarantee.rho)
-    return {
-        "notice": "Internal: rho and epsilon are computed from confidential data. What may be published is the draw.",
-        "release": made.guarantee.release,
-        "rho": rho,
-        "rho_real_numbers": len(made.values) * made.price.rho_real,
-        "epsilon": float(epsilon(rho, delta, method="tight")),
-        "delta": delta,
-        "epsilon_method": "tight",
-        "draws": len(made.values),
-        "lattice": {
-            "steps_per_posterior_sd": made.price.steps,
-            "coordinates": made.price.num_coordinates,
-            "computation_error_sd": made.price.computation_error,
-            "relative_increase_of_rho": made.price.spacing_share,
-        },
-        "decimals": made.decimals,
-        "neighbours": made.guarantee.neighbours,
-        "assumptions": list(made.guarantee.assumptions),
-    }

@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from fhjax.errors import Status
 from fhjax.model.basis import COLLINEAR, orthonormal_basis
@@ -25,15 +26,15 @@ LONG = 40_000
 
 @partial(jax.jit, static_argnames="method")
 def fit_kernel(
-    y: Array,
-    sampling_variance: Array,
-    X: Array | None,
-    mask: Array | None = None,
+    y: Float[Array, " m"],
+    sampling_variance: Float[Array, " m"],
+    X: Float[Array, "m p"] | None,
+    mask: Bool[Array, " m"] | None = None,
     *,
     method: str = "reml",
-    tolerance: float | Array = 1e-11,
-    max_steps: int | Array = 100,
-    model_variance: Array | None = None,
+    tolerance: float | Float[Array, ""] = 1e-11,
+    max_steps: int | Int[Array, ""] = 100,
+    model_variance: Float[Array, ""] | None = None,
 ) -> FayHerriotFit:
     """One fit as a pure function of arrays, for ``jit``, ``vmap`` and ``grad``. Nothing is checked or raised.
 

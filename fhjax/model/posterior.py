@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Bool, Float
 
 from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError
@@ -93,7 +94,13 @@ def _with_prior(fit: FayHerriotFit, centre: Array, precision: Array) -> FayHerri
     return dataclasses.replace(fit, beta=beta, beta_covariance=root @ root.T, beta_covariance_root=root)
 
 
-def posterior_kernel(y: Array, sampling_variance: Array, X: Array, mask: Array | None, fit: FayHerriotFit) -> Posterior:
+def posterior_kernel(
+    y: Float[Array, " m"],
+    sampling_variance: Float[Array, " m"],
+    X: Float[Array, "m p"],
+    mask: Bool[Array, " m"] | None,
+    fit: FayHerriotFit,
+) -> Posterior:
     """The posterior as a pure function of arrays, for ``jit``, ``vmap`` and ``grad``. Rows that are padding give 0.
 
     Examples:

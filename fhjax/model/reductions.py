@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fhjax.sharding import ROW
+
 Array = jax.Array
 
-#: Elements in a row: long enough to hide the loop's start, short enough that a row of each operand stays in cache.
-ROW = 10_000
 #: Areas in a block of matrix products: a divisor of ROW with which twenty columns and their products stay in cache.
 BLOCK = 2_000
 #: Factors in [1, 2) that can be multiplied without overflow.

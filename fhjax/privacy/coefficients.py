@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 
 from fhjax.entrance import is_concrete, refuse_single, require_float64
 from fhjax.errors import InputError, Status
@@ -37,7 +38,9 @@ def prediction_basis(X: Array, total_variance: Array, prior_precision: Array | N
 
 
 @jax.jit
-def checked_basis(X: Array, total_variance: Array, prior_precision: Array | None = None) -> tuple[Array, Array]:
+def checked_basis(
+    X: Float[Array, "m p"], total_variance: Float[Array, " m"], prior_precision: Float[Array, "p p"] | None = None
+) -> tuple[Float[Array, "m p"], Bool[Array, ""]]:
     """Z (m, p) with Z Z' = X A X', A = (X' V^-1 X + P)^-1, accurate row by row; and whether A exists (else Z is 0).
 
     A triangular factor R of V^-1/2 X only conditions the problem: with Z0 = X R^-1 the Gram matrix Z0' V^-1 Z0 is the
@@ -264,8 +267,11 @@ def coefficients(
 
 @jax.jit
 def operator(
-    sampling_variance: Array, model_variance: Array, X: Array, prior_precision: Array | None
-) -> tuple[Coefficients, Array]:
+    sampling_variance: Float[Array, " m"],
+    model_variance: Float[Array, ""],
+    X: Float[Array, "m p"],
+    prior_precision: Float[Array, "p p"] | None,
+) -> tuple[Coefficients, Int[Array, " defects"]]:
     """The operator as a pure function of arrays, and how many rows have which defect (see ``defects.DEFECTS``).
 
     Rows with a defect are replaced by harmless ones, so that nothing is NaN; ``status`` then says BAD_INPUT.

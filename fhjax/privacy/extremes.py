@@ -10,6 +10,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Bool, Float
 
 from fhjax.privacy.coefficients import Coefficients
 from fhjax.privacy.sharded import off_diagonal_of_shards
@@ -134,7 +135,11 @@ def _search_some(needed: Array, Z: Array, W: Array) -> Array:
 
 @functools.partial(jax.jit, static_argnames="exact_off_diagonal")
 def effects_kernel(
-    coefficients: Coefficients, sensitivity: Array, mask: Array | None = None, *, exact_off_diagonal: bool
+    coefficients: Coefficients,
+    sensitivity: Float[Array, " m"],
+    mask: Bool[Array, " m"] | None = None,
+    *,
+    exact_off_diagonal: bool,
 ) -> LargestEffects:
     """:func:`largest_effects` as a pure function of arrays.
 

@@ -21,8 +21,7 @@ from fhjax.privacy.coefficients import coefficients, divide
 from fhjax.privacy.extremes import largest_effects
 from fhjax.privacy.rho import area_terms, independent_terms, own_area_terms
 from fhjax.records import Array, record
-
-_ROW = 10_000
+from fhjax.sharding import ROW
 
 
 @record
@@ -40,9 +39,9 @@ class InterceptGuarantees:
 def _reduce(values: Callable, combine: Callable, start: tuple[float, ...], *arrays: Array) -> tuple[Array, ...]:
     """Reduce each of ``values(*arrays)`` by rows of 10,000, in one pass; the last, shorter row comes last."""
     m = arrays[0].shape[0]
-    main = m // _ROW * _ROW
+    main = m // ROW * ROW
     first = tuple(jnp.asarray(value) for value in start)
-    head = jax.lax.reduce(tuple(values(*(a[:main].reshape(-1, _ROW) for a in arrays))), first, combine, (1,))
+    head = jax.lax.reduce(tuple(values(*(a[:main].reshape(-1, ROW) for a in arrays))), first, combine, (1,))
     tail = jax.lax.reduce(tuple(values(*(a[main:].reshape(1, -1) for a in arrays))), first, combine, (1,))
     return tuple(jnp.concatenate(pair) for pair in zip(head, tail, strict=True))
 
@@ -50,7 +49,7 @@ def _reduce(values: Callable, combine: Callable, start: tuple[float, ...], *arra
 def _row(row: Array, *arrays: Array) -> tuple[Array, ...]:
     """The row again: the areas' indices (10,000,), -1 past the end, and the arrays there."""
     m = arrays[0].shape[0]
-    index = row * _ROW + jnp.arange(_ROW)
+    index = row * ROW + jnp.arange(ROW)
     clipped = jnp.minimum(index, m - 1)
     return jnp.where(index < m, index, -1), *(a[clipped] for a in arrays)
 
@@ -129,7 +128,7 @@ def _maxima(psi: Array, s2: Array, delta: Array, S: Array, M: Array, peak: Array
 
     joint, ratios = _reduce(values, _two_max, (-jnp.inf, -jnp.inf), psi, delta)
     # The area of the peak is compared with the largest of the rest, so its row is looked at again.
-    row = where // _ROW
+    row = where // ROW
     index, p, d = _row(row, psi, delta)
     again = jnp.max(jnp.where((index >= 0) & (index != where), ratio(p, d), 0.0))
     others = jnp.max(ratios.at[row].set(again))

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
 from fhjax.entrance import is_concrete
@@ -189,7 +190,9 @@ def _release(
 
 
 @functools.partial(jax.jit, static_argnames="num_groups")
-def group_terms(C: Coefficients, delta: Array, group: Array, weight: Array, num_groups: int) -> Array:
+def group_terms(
+    C: Coefficients, delta: Float[Array, " m"], group: Int[Array, " m"], weight: Float[Array, " m"], num_groups: int
+) -> Float[Array, " m"]:
     """rho (m,) if area k's unit changes, for L_g = sum over group g of weight times theta; group -1 is not released.
 
     L Sigma L' = diag(d) + U U' with U (groups, p), inverted by Woodbury's identity.
@@ -234,7 +237,9 @@ def group_terms(C: Coefficients, delta: Array, group: Array, weight: Array, num_
     return jnp.where(exposed, jnp.inf, 0.5 * delta**2 * jnp.maximum(quadratic, 0.0))
 
 
-def orthonormal_rows(F: Array) -> tuple[Array, Array, Array]:
+def orthonormal_rows(
+    F: Float[Array, "q n"],
+) -> tuple[Float[Array, "q n"], Float[Array, "q q"], Bool[Array, " q"]]:
     """Q (q, n), T (q, q) and which rows of F are independent of the ones before: F = T Q, T lower triangular.
 
     Gram-Schmidt, twice, on rows of length 1 or 0. A dependent row has a row of zeros in Q, and so on the diagonal.
@@ -259,7 +264,7 @@ def orthonormal_rows(F: Array) -> tuple[Array, Array, Array]:
 
 
 @jax.jit
-def matrix_terms(C: Coefficients, delta: Array, L: Array) -> Array:
+def matrix_terms(C: Coefficients, delta: Float[Array, " m"], L: Float[Array, "q m"]) -> Float[Array, " m"]:
     """rho (m,) if area k's unit changes, for a dense L (q, m), by projection on the rows of L N."""
     psi, B, V, Z = C.sampling_variance, C.shrinkage, C.total_variance, C.basis
     m = psi.shape[0]

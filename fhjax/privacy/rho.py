@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
 from fhjax.errors import Status
 from fhjax.privacy.coefficients import Coefficients, coefficients, divide
@@ -28,17 +29,19 @@ def _operator(
     return C, jnp.where(wrong_sensitivities(delta) | (C.status >= Status.NOT_CONVERGED), jnp.inf, delta)
 
 
-def own_area_terms(coefficients: Coefficients, sensitivity: Array) -> Array:
+def own_area_terms(coefficients: Coefficients, sensitivity: Float[Array, " m"]) -> Float[Array, " m"]:
     """Delta_i^2 c_ii / (2 psi_i) (m,): the own-area terms. Infinite where psi = 0 and Delta > 0."""
     return divide(sensitivity**2 * coefficients.own(), 2.0 * coefficients.sampling_variance)
 
 
-def area_terms(coefficients: Coefficients, effect: Array) -> Array:
+def area_terms(coefficients: Coefficients, effect: Float[Array, " m"]) -> Float[Array, " m"]:
     """effect_i^2 / (2 sigma_i^2) (m,), paper (24) for the largest effects. 0 where nothing moves the area."""
     return divide(effect**2, 2.0 * coefficients.posterior_variance())
 
 
-def independent_terms(coefficients: Coefficients, sensitivity: Array) -> tuple[Array, Array]:
+def independent_terms(
+    coefficients: Coefficients, sensitivity: Float[Array, " m"]
+) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
     """(Delta_k^2 / 2) sum_i c_ik^2 / sigma_i^2 and r_k (26), both (m,)."""
     own, others = coefficients.weighted_column_norms()
     # A public outcome (Delta = 0) costs nothing even where psi = 0.
@@ -48,7 +51,7 @@ def independent_terms(coefficients: Coefficients, sensitivity: Array) -> tuple[A
 
 def per_area_rho(
     sampling_variance: Any, model_variance: Any, X: Any, sensitivity: Any, *, beta_prior_precision: Any = None
-) -> Array:
+) -> Float[Array, " m"]:
     """rho of publishing one area's posterior draw, for each area (m,): max_k (c_ik Delta_k)^2 / (2 sigma_i^2).
 
     Args:
@@ -82,7 +85,7 @@ def rho_of_areas(C: Coefficients, delta: Array) -> Array:
 
 def joint_rho_correlated(
     sampling_variance: Any, model_variance: Any, X: Any, sensitivity: Any, *, beta_prior_precision: Any = None
-) -> Array:
+) -> Float[Array, ""]:
     """rho of publishing one draw of the whole correlated posterior: max_k Delta_k^2 sigma_k^2 / (2 psi_k^2), exact.
 
     Arguments as in :func:`per_area_rho`. The posterior likelihood ratio between two values of y_k depends on theta_k
@@ -100,7 +103,7 @@ def joint_rho_correlated(
 
 def joint_rho_independent(
     sampling_variance: Any, model_variance: Any, X: Any, sensitivity: Any, *, beta_prior_precision: Any = None
-) -> Array:
+) -> Float[Array, ""]:
     """rho of publishing a draw for every area, drawn independently: max_k (Delta_k^2 / 2) sum_i c_ik^2 / sigma_i^2.
 
     Arguments as in :func:`per_area_rho`. O(m p^2).

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Int
 
 from fhjax.entrance import is_concrete, require_float64
 from fhjax.errors import InputError, NumericalError
@@ -107,7 +108,7 @@ def draws(
 
 
 @functools.partial(jax.jit, static_argnames="release")
-def draw_kernel(posterior: Posterior, key: Array, which: Array, release: str) -> Array:
+def draw_kernel(posterior: Posterior, key: Array, which: Int[Array, " n"], release: str) -> Float[Array, "n m"]:
     """The draws with the indices ``which`` (n,), as a pure function (n, m)."""
     scale, factor = _scale_and_factor(posterior, release)
     keys = _streams(key)

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Float, Int
 
 from ..entrance import is_concrete, refuse_masked, require_float64
 from ..errors import InputError, complain
@@ -177,7 +178,12 @@ def _everything(
 
 @functools.partial(jax.jit, static_argnames="num_areas")
 def record_sums(
-    area_index: Array, weight: Array, y: Array, replicates: Array | None = None, *, num_areas: int
+    area_index: Int[Array, " n"],
+    weight: Float[Array, " n"],
+    y: Float[Array, " n"],
+    replicates: Float[Array, "n R"] | None = None,
+    *,
+    num_areas: int,
 ) -> dict[str, Array | None]:
     """Sums by area of n records, by the names of :class:`fhjax.records.AreaSums`; NaN in y is a missing outcome."""
     by_area = functools.partial(jax.ops.segment_sum, segment_ids=area_index, num_segments=num_areas)

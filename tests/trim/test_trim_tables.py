@@ -10,8 +10,8 @@ import pytest
 from oracles import trim_oracle
 
 import fhjax
-from fhjax.caps.direct import trimmed_estimates, variance_rule
 from fhjax.caps.tables import build_tables, lift_for_total, sizes_of, trimmed_sums, untrimmed_sums
+from fhjax.caps.trimmed_estimates import trimmed_estimates, variance_rule
 from fhjax.errors import InputError
 from fhjax.survey.sorted_weights import trimming_sums
 
