@@ -17,7 +17,23 @@ class FhjaxError(Exception):
 
 
 class InputError(FhjaxError, ValueError):
-    """The data or an option cannot mean what was asked: nothing was computed. Command-line exit code 2."""
+    """The data or an option cannot mean what was asked: nothing was computed. Command-line exit code 2.
+
+    Where the message is about areas, strata or units, ``what`` says what they are or have, ``labels`` names all of them
+    (the message only the first five), and ``way_out`` says what to do: for a program that catches the error.
+
+    Examples:
+        >>> import fhjax
+        >>> try:
+        ...     fhjax.area_data([0.1, 0.2, 0.3], [0.01, 0.0, 0.0], labels=["a", "b", "c"])
+        ... except fhjax.InputError as error:
+        ...     print(error.what, error.labels)
+        have a sampling variance of 0 ('b', 'c')
+    """
+
+    def __init__(self, message: str, *, what: str = "", labels: Sequence[object] = (), way_out: str = "") -> None:
+        super().__init__(message)
+        self.what, self.labels, self.way_out = what, tuple(str(label) for label in labels), way_out
 
 
 class NumericalError(FhjaxError, ArithmeticError):
@@ -94,10 +110,12 @@ def complain(what: str, labels: Sequence[object], way_out: str, *, noun: str = "
         plural = noun[:-1] + "ies"
     else:
         plural = "strata" if noun == "stratum" else noun + "s"
+    said = what
     if count == 1:
         verb, _, rest = what.partition(" ")
-        what = f"{_SINGULAR.get(verb, verb)} {rest}"
-    return InputError(f"{count:,} {plural} {what}: {first_few(labels)}. {way_out}")
+        said = f"{_SINGULAR.get(verb, verb)} {rest}"
+    message = f"{count:,} {plural} {said}: {first_few(labels)}. {way_out}"
+    return InputError(message, what=what, labels=labels, way_out=way_out)
 
 
 _SINGULAR = {
