@@ -15,6 +15,7 @@ from fhjax.survey.sums import area_sums
 
 pytestmark = [
     pytest.mark.spark,
+    pytest.mark.filterwarnings("default"),  # PySpark warns of pandas 3
     pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="pyspark is not installed (extra `spark`)"),
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs a Java runtime"),
 ]
