@@ -603,8 +603,3 @@ class Assessment:
     # eta -> (m,) relative change of per_area_rho when the model variance is multiplied by 1 + eta
     model_variance_changes: dict[float, Array]
     delta: float = static()
-
-
-def field_names(record_type: type) -> Iterator[str]:
-    """The names of a record's fields, in order."""
-    return (field.name for field in dataclasses.fields(record_type))

@@ -65,11 +65,6 @@ class SortedSizes:
         before = np.concatenate([[0.0], running])[self.start[:-1]]
         return running - np.repeat(before, np.diff(self.start))
 
-    def rows_up_to(self, threshold: FloatArray) -> IntArray:
-        """(m,) how many of an area's distinct sizes do not exceed its threshold."""
-        within = self.size <= np.repeat(threshold, np.diff(self.start))
-        return self.per_area(within.astype(float)).astype(np.int64)
-
     def quantile(self, probability: float) -> FloatArray:
         """(m,) quantile of an area's unit sizes: linear between order statistics (R's type 7, NumPy's default)."""
         upto = self.prefix(self.count)

@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fhjax.entrance import is_concrete
-from fhjax.errors import InputError
-from fhjax.privacy.coefficients import coefficients, divide
+from fhjax.errors import InputError, Status
+from fhjax.privacy.coefficients import Coefficients, coefficients, divide
+from fhjax.privacy.defects import wrong_sensitivities
 from fhjax.privacy.extremes import largest_effects
 from fhjax.privacy.rho import area_terms, independent_terms, own_area_terms
 from fhjax.records import Array, record
@@ -190,7 +191,7 @@ def intercept_guarantees(
     joint, ratio = _maxima(psi, s2, delta, S, M, peak, where, rest)
     scalars = np.array([total, worst, joint, ratio])
     if np.isnan(scalars).any():
-        return _general(psi, s2, delta)
+        return _general(coefficients(psi, s2, jnp.ones_like(psi)), delta)
     return InterceptGuarantees(
         per_area_rho=rho,
         joint_correlated=worst,
@@ -203,15 +204,14 @@ def intercept_guarantees(
 
 
 def _inside_jit(psi: Array, s2: Array, delta: Array) -> InterceptGuarantees:
-    wrong = ~jnp.all(jnp.isfinite(psi) & (psi >= 0.0) & jnp.isfinite(delta) & (delta >= 0.0) & (psi + s2 > 0.0))
-    wrong = wrong | ~(jnp.isfinite(s2) & (s2 >= 0.0))
-    result = _general(jnp.where(wrong, 1.0, psi), jnp.where(wrong, 1.0, s2), jnp.where(wrong, 0.0, delta))
+    C = coefficients(psi, s2, jnp.ones_like(psi))
+    wrong = (C.status >= Status.NOT_CONVERGED) | jnp.any(wrong_sensitivities(delta))
+    result = _general(C, jnp.where(wrong, 0.0, delta))
     return jax.tree.map(lambda values: jnp.where(wrong & (values.dtype == float), jnp.inf, values), result)
 
 
-def _general(psi: Array, s2: Array, delta: Array) -> InterceptGuarantees:
+def _general(C: Coefficients, delta: Array) -> InterceptGuarantees:
     """The same through the operator, where 0 / 0 occurs (psi = 0 with Delta = 0, or nothing that moves anything)."""
-    C = coefficients(psi, s2, jnp.ones_like(psi))
     effects = largest_effects(C, delta)
     own = own_area_terms(C, delta)
     area = jnp.maximum(area_terms(C, effects.effect), own)

@@ -290,12 +290,9 @@ def matrix_terms(C: Coefficients, delta: Float[Array, " m"], L: Float[Array, "q 
     def noiseless(terms: Array) -> Array:
         """An area with psi = 0 adds no noise of its own: its column of L must be made by the noise of the others."""
         column = jnp.where(silent[:, None], 0.0, L / norms[:, None])
-        triangle = T + jnp.diag(jnp.where(independent, 0.0, 1.0))
-        made = jax.scipy.linalg.solve_triangular(
-            jnp.where(independent[:, None], T, 0.0) + (triangle - T),
-            jnp.where(independent[:, None], column, 0.0),
-            lower=True,
-        )
+        # A dependent row asks for nothing: a row of the identity, and 0 on the other side.
+        triangle = jnp.where(independent[:, None], T, jnp.eye(T.shape[0]))
+        made = jax.scipy.linalg.solve_triangular(triangle, jnp.where(independent[:, None], column, 0.0), lower=True)
         rest = column - T @ made
         outside = jnp.linalg.norm(rest, axis=0) > 1e-10 * jnp.linalg.norm(column, axis=0)
         outside = outside | jnp.any(silent[:, None] & (L != 0.0), axis=0)

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from ..entrance import is_concrete
+from ..entrance import is_concrete, namespace
 from ..errors import DataWarning, InputError, complain
 from ..records import AreaSums, DirectEstimates, FloatArray, Labels
 from .generalised import generalised_variance
 from .read import Survey
 from .sensitivity import hajek_sensitivity, horvitz_thompson_sensitivity
 from .sums import area_sums
-from .variance import Replicates, Taylor, choose_method, design_variance, method_sentence
+from .variance import DesignVariance, Replicates, Taylor, choose_method, design_variance, method_sentence
 
 ZeroVariance = Literal["error", "exclude", "gvf", "keep"]
 
@@ -88,18 +88,19 @@ def direct_estimates(
     method = choose_method(sums, variance)
     sizes = None if population is None else _population(sums.labels, population)
 
-    if not is_concrete(sums):
-        return _inside_jit(sums, method, sizes, estimator, zero_variance, variance_source)
     positive_weight = sums.weight_sum > 0.0
-    denominator = np.where(positive_weight, sums.weight_sum, 1.0) if sizes is None else sizes
+    denominator = namespace(sums).where(positive_weight, sums.weight_sum, 1.0) if sizes is None else sizes
     y = sums.weighted_outcome_sum / denominator
     design = design_variance(sums, method, estimate=y, population=sizes)
-    design = dataclasses.replace(
-        design,
-        variance=np.array(design.variance),
-        degrees_of_freedom=np.array(design.degrees_of_freedom),
-        undefined=np.array(design.undefined),
-    )
+    sensitivity = hajek_sensitivity if sizes is None else horvitz_thompson_sensitivity
+    if not is_concrete(sums):
+        if zero_variance == "gvf":
+            raise InputError("A generalised variance function looks at all areas first; it does not work inside jit.")
+        usable = positive_weight & (sums.num_records > 0) & ~design.undefined & jnp.isfinite(design.variance)
+        usable = usable & (design.variance > 0.0) if zero_variance == "exclude" else usable
+        unit_shares = sensitivity(sums.max_unit_weight, denominator, sums.outcome_range)
+        sentence = method_sentence(sums, method)
+        return _inside_jit(sums, y, design, unit_shares, usable, estimator, sentence, variance_source)
 
     forgotten = _no_design(sums, method)
     for sentence in forgotten:
@@ -128,7 +129,6 @@ def direct_estimates(
     if not np.any(kept):
         raise InputError(f"No area can be used: {excluded[0][1]} in {excluded[0][0]!r} and in all others.")
 
-    sensitivity = hajek_sensitivity if sizes is None else horvitz_thompson_sensitivity
     constant = sums.outcome_min == sums.outcome_max
     flags = {
         "zero_variance": zero & (zero_variance == "keep"),
@@ -172,27 +172,19 @@ def direct_estimates(
 
 def _inside_jit(
     sums: AreaSums,
-    method: Replicates | Taylor,
-    sizes: FloatArray | None,
+    y: Any,
+    design: DesignVariance,
+    sensitivity: Any,
+    usable: Any,
     estimator: str,
-    zero_variance: str,
+    variance_method: str,
     variance_source: str,
 ) -> DirectEstimates:
     """Direct estimates inside a transformation: all areas stay, ``usable`` says which can be fitted."""
-    if zero_variance == "gvf":
-        raise InputError("A generalised variance function looks at all areas first; it does not work inside jit.")
-    positive = sums.weight_sum > 0.0
-    denominator = jnp.where(positive, sums.weight_sum, 1.0) if sizes is None else sizes
-    y = sums.weighted_outcome_sum / denominator
-    design = design_variance(sums, method, estimate=y, population=sizes)
-    sensitivity = hajek_sensitivity if sizes is None else horvitz_thompson_sensitivity
-    usable = positive & (sums.num_records > 0) & ~design.undefined & jnp.isfinite(design.variance)
-    if zero_variance == "exclude":
-        usable = usable & (design.variance > 0.0)
     arrays: dict[str, Any] = {
         "y": jnp.where(usable, y, 0.0),
         "sampling_variance": jnp.where(usable, design.variance, 1.0),
-        "sensitivity": jnp.where(usable, sensitivity(sums.max_unit_weight, denominator, sums.outcome_range), 0.0),
+        "sensitivity": jnp.where(usable, sensitivity, 0.0),
         "usable": usable,
     }
     return DirectEstimates(
@@ -208,7 +200,7 @@ def _inside_jit(
         outcome_bounds=(sums.outcome_lower, sums.outcome_upper),
         privacy_unit=sums.privacy_unit,
         estimator=estimator,
-        variance_method=method_sentence(sums, method),
+        variance_method=variance_method,
         variance_source=variance_source,
     )
 
