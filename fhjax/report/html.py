@@ -33,7 +33,7 @@ def render(
     assessment: Assessment,
     table: pd.DataFrame,
     summary: dict[str, Any],
-    figures: Sequence[Mapping[str, str]],
+    figures: Sequence[Mapping[str, Any]],
     *,
     provenance: Mapping[str, Any],
     title: str | None = None,
@@ -45,7 +45,7 @@ def render(
         assessment: an assessed survey.
         table: its per-area table.
         summary: its headline numbers.
-        figures: of each figure its ``key``, ``title``, ``alt``, ``width`` (CSS pixels) and ``png`` (base64).
+        figures: of each figure its ``key``, ``title``, ``alt``, ``width`` (CSS pixels), ``png`` (base64) and ``files``.
         provenance: what :func:`~fhjax.report.provenance.collect_provenance` returned.
         title: heading of the page.
         epsilon_methods: which epsilons are shown.

@@ -106,7 +106,7 @@ def write_report(
     )
 
 
-def _figures(folder: Path, drawings: Sequence[Drawing], *, pdf: bool) -> tuple[list[dict[str, str]], tuple[str, ...]]:
+def _figures(folder: Path, drawings: Sequence[Drawing], *, pdf: bool) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
     """Each figure as PNG, and as PDF where that is asked for: for the page, and by name."""
     folder.mkdir(exist_ok=True)
     pictures, paths = [], []
@@ -118,13 +118,14 @@ def _figures(folder: Path, drawings: Sequence[Drawing], *, pdf: bool) -> tuple[l
             drawing.figure.savefig(png, format="png", dpi=DPI)
             path = folder / f"{drawing.key}.png"
             path.write_bytes(png.getvalue())
-            paths.append(path.name)
+            written = [path.name]
             if pdf:
                 # Without dates, so that the same numbers give the same file.
                 facts = {"CreationDate": None, "Title": drawing.title}
                 drawing.figure.savefig(path.with_suffix(".pdf"), metadata=facts)
-                paths.append(path.with_suffix(".pdf").name)
-            pictures.append(html.figure_of(drawing, png.getvalue()))
+                written.append(path.with_suffix(".pdf").name)
+            pictures.append({**html.figure_of(drawing, png.getvalue()), "files": written})
+            paths += written
     return pictures, tuple(paths)
 
 

@@ -243,6 +243,12 @@ def test_figures_are_large_enough_to_print(any_report, ordinary) -> None:
         assert path.read_bytes().startswith(b"%PDF")
 
 
+def test_the_page_names_the_figures_that_are_there(any_report) -> None:
+    _, files = any_report
+    named = re.findall(r"figures/([\w.]+\w)", " ".join(Page(files.page.read_text(encoding="utf-8")).text))
+    assert sorted(named) == sorted(path.name for path in files.figures)
+
+
 def test_figures_for_print_are_made_where_they_are_asked_for(ordinary, tiny) -> None:
     assert any(path.suffix == ".pdf" for path in ordinary[1].figures)
     assert not any(path.suffix == ".pdf" for path in tiny[1].figures)
